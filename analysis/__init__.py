@@ -1,0 +1,1 @@
+"""What a trace means: one question a module, polars in, frames out."""

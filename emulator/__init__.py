@@ -1,0 +1,1 @@
+"""How long a workload takes on a described machine, and why."""

@@ -1,0 +1,1 @@
+"""Front ends: one module a framework, each makes a Workload."""

@@ -1,0 +1,1 @@
+"""From operations of a Workload to tasks on engines and DMA queues."""

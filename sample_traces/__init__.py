@@ -1,0 +1,1 @@
+"""Small recorded traces and the script that regenerates them."""

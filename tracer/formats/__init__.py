@@ -1,0 +1,1 @@
+"""One module a foreign format: importers read it, exporters write it."""

@@ -1,0 +1,1 @@
+"""How a person browses a trace in a terminal."""
