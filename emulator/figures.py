@@ -1,0 +1,164 @@
+"""How is a system description read from TOML, so that every figure keeps its source and every fault its place?"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from trnprof.tracer.errors import SystemDescriptionError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Where one number comes from.
+
+    Attributes:
+        value: the number (or list of numbers).
+        source: document, as a tag of the file's ``[sources]`` or in words.
+        estimate: nobody published it.
+        reason: why this value, for estimates.
+    """
+
+    value: Any
+    source: str
+    estimate: bool
+    reason: str
+
+
+class Description:
+    """A parsed system file: tables of figures, with errors that name file, line, table and key."""
+
+    def __init__(self, path: Path, table: dict[str, Any], text: str) -> None:
+        self.path = path
+        self.table = table
+        self._text = text
+
+    def fail(self, key: str, what: str) -> SystemDescriptionError:
+        """The error for a dotted key: ``FILE:LINE: [table] key: what``."""
+        table, _, name = key.rpartition(".")
+        return SystemDescriptionError(
+            f"{self.path}:{self._line_of(table, name)}: [{table or 'top level'}] {name}: {what}"
+        )
+
+    def figures(self) -> dict[str, Figure]:
+        """Every figure by its dotted key.
+
+        Raises:
+            SystemDescriptionError: a figure without value or source, or an estimate without its reason.
+        """
+        found: dict[str, Figure] = {}
+        self._collect(self.table, "", found)
+        return found
+
+    def read(self, kind: type[T], prefix: str, **given: Any) -> T:
+        """Fill a frozen dataclass from the table ``prefix``: one key a field.
+
+        Raises:
+            SystemDescriptionError: a key is missing, unknown, or its value is of another type.
+        """
+        table = self._table(prefix)
+        hints = get_type_hints(kind)
+        wanted = [f.name for f in fields(kind) if f.name not in given]  # type: ignore[arg-type]
+        for key in table:
+            if key not in wanted and key not in given:
+                raise self.fail(f"{prefix}.{key}", f"unknown key; known are {', '.join(wanted)}")
+        values = {name: self._value(prefix, name, table, hints[name]) for name in wanted}
+        return kind(**values, **given)
+
+    def numbers(self, prefix: str) -> dict[str, float]:
+        """A table whose keys are free and whose values are positive numbers."""
+        table = self._table(prefix)
+        return {key: self._value(prefix, key, table, float) for key in table}
+
+    def _table(self, prefix: str) -> dict[str, Any]:
+        table: Any = self.table
+        for part in prefix.split(".") if prefix else ():
+            table = table.get(part)
+            if not isinstance(table, dict):
+                raise self.fail(prefix, "this table is missing")
+        return dict(table)
+
+    def _value(self, prefix: str, name: str, table: dict[str, Any], hint: Any) -> Any:
+        key = f"{prefix}.{name}"
+        optional = "None" in str(hint)
+        if name not in table:
+            if optional:
+                return None
+            raise self.fail(key, "missing")
+        raw = table[name]
+        value = raw.get("value") if isinstance(raw, dict) else raw
+        if hint is str:
+            if not isinstance(value, str):
+                raise self.fail(key, f"expected text, found {value!r}")
+            return value
+        if "tuple" in str(hint):
+            if not isinstance(value, list) or not all(_is_number(v) for v in value):
+                raise self.fail(key, f"expected a list of numbers, found {value!r}")
+            return tuple(value)
+        if not _is_number(value) or value < 0:
+            raise self.fail(key, f"expected a number of 0 or more, found {value!r}")
+        if hint is int:
+            if value != int(value):
+                raise self.fail(key, f"expected a whole number, found {value!r}")
+            return int(value)
+        return float(value)
+
+    def _collect(self, table: dict[str, Any], prefix: str, found: dict[str, Figure]) -> None:
+        for name, raw in table.items():
+            key = f"{prefix}.{name}" if prefix else name
+            if not isinstance(raw, dict) or key == "sources":
+                if _is_number(raw) and key != "schema":
+                    raise self.fail(key, "a number needs its source: { value = …, source = \"…\" }")
+                continue
+            if not {"value", "source", "estimate", "reason"} & set(raw):
+                self._collect(raw, key, found)
+                continue
+            if "value" not in raw:
+                raise self.fail(key, "a figure without value")
+            if not raw.get("source"):
+                raise self.fail(key, "a figure without source")
+            if raw.get("estimate") and not raw.get("reason"):
+                raise self.fail(key, "an estimate without its reason")
+            found[key] = Figure(
+                raw["value"], raw["source"], bool(raw.get("estimate")), raw.get("reason", "")
+            )
+
+    def _line_of(self, table: str, name: str) -> int:
+        """The line where a key stands, or its table's, or 1."""
+        current, table_line = "", 1
+        for number, line in enumerate(self._text.splitlines(), start=1):
+            stripped = line.strip()
+            if stripped.startswith("["):
+                current = stripped.split("]")[0].strip("[ ")
+                if current == table:
+                    table_line = number
+            elif current == table and stripped.split("=")[0].strip() == name:
+                return number
+        return table_line
+
+
+def read_description(path: Path) -> Description:
+    """Parse one TOML file.
+
+    Raises:
+        SystemDescriptionError: unreadable, or not TOML (file, line and column are named).
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SystemDescriptionError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SystemDescriptionError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SystemDescriptionError(f"{path}: not valid TOML: {error}") from error
+    return Description(path, table, text)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

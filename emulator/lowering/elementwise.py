@@ -1,0 +1,200 @@
+"""How are elementwise operations lowered? One code letter an instruction, a table from operator to letters.
+
+Letters: ``2`` vector tensor_tensor (two full operands), ``1`` vector tensor_scalar or copy, ``b`` one of the two by its
+operands, ``S`` scalar-engine activation (table function), ``G`` GpSimd. Counts follow the NKI instruction set: one
+tensor_scalar does two operations, scalar_tensor_tensor does ``(a op scalar) op b``, the activation engine has the
+derivatives of gelu and silu as functions of their own. The same letters serve ``_foreach_`` and in-place forms.
+"""
+
+from __future__ import annotations
+
+import math
+
+from trnprof.emulator.cost import gpsimd_ps, scalar_ps, vector_cycles, vector_ps
+from trnprof.emulator.lowering.plan import (
+    GPSIMD,
+    SCALAR,
+    VECTOR,
+    OpPlan,
+    Stage,
+    flat_access,
+    numel,
+    rows_and_columns,
+)
+from trnprof.emulator.system import Core
+from trnprof.emulator.workload import Operation, TensorRef
+
+TILE_COLUMNS = 2048
+"""Elements a partition of one elementwise tile: enough that the 64-cycle floor is below 3 %, small in SBUF."""
+
+CODES: dict[str, str] = {
+    **dict.fromkeys(
+        "add sub rsub mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and "
+        "bitwise_or bitwise_xor fmod remainder floor_divide atan2 copysign".split(),
+        "b",
+    ),
+    **dict.fromkeys(
+        "neg abs relu clamp clamp_min clamp_max hardtanh leaky_relu threshold floor ceil round trunc sign "
+        "logical_not bitwise_not isnan isinf isfinite copy clone _to_copy fill zero zeros ones full zeros_like "
+        "ones_like full_like masked_fill triu tril bernoulli rand rand_like randn randn_like normal uniform "
+        "exponential dropout lift_fresh_copy new_zeros new_ones new_full scalar_tensor arange "
+        "hardsigmoid fill_diagonal alias_copy expand_copy squeeze_copy".split(),
+        "1",
+    ),
+    **dict.fromkeys(
+        "exp exp2 log log2 log10 log1p expm1 sqrt rsqrt reciprocal tanh sigmoid gelu silu erf erfc sin cos tan pow "
+        "softplus elu selu mish hardswish logit log_sigmoid_forward square asin acos atan sinh cosh".split(),
+        "S",
+    ),
+    "div": "d",
+    "true_divide": "d",
+    "where": "2",
+    "lerp": "22",
+    "addcmul": "22",
+    "addcdiv": "S22",
+    "gelu_backward": "S2",
+    "silu_backward": "S2",
+    "softplus_backward": "S2",
+    "elu_backward": "S2",
+    "mish_backward": "S2",
+    "hardswish_backward": "12",
+    "sigmoid_backward": "22",
+    "tanh_backward": "22",
+    "threshold_backward": "2",
+    "hardtanh_backward": "2",
+    "leaky_relu_backward": "2",
+    "native_dropout": "12",
+    "native_dropout_backward": "2",
+    "binary_cross_entropy_with_logits": "S22",
+    "mse_loss": "22",
+    "mse_loss_backward": "22",
+    "smooth_l1_loss": "122",
+    "smooth_l1_loss_backward": "122",
+    "_fused_adamw": "1221221S1S22",
+    "_fused_adam": "1221221S1S22",
+    "_fused_sgd": "122",
+    "_amp_foreach_non_finite_check_and_unscale": "11",
+    "glu": "S2",
+    "sign_of_zero": "1",
+}
+
+
+def base_name(name: str) -> str:
+    """The operator without its foreach prefix and in-place suffix: ``_foreach_addcmul_`` is ``addcmul``."""
+    name = name.removeprefix("_foreach_")
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def plan_elementwise(core: Core, op: Operation) -> OpPlan | None:
+    """The plan of an elementwise operation, or None when its operator is not in the table."""
+    code = CODES.get(base_name(op.name))
+    if code is None or not op.outputs:
+        return None
+    elements = max(_elements(op.outputs, op), _elements(op.inputs, op))
+    rows, columns = rows_and_columns(max(op.outputs, key=numel))
+    return elementwise_plan(core, op, code, elements, rows, columns)
+
+
+def elementwise_plan(
+    core: Core, op: Operation, code: str, elements: int, rows: int, columns: int
+) -> OpPlan:
+    """A plan that runs ``code`` over ``elements`` elements.
+
+    Args:
+        core: the described core.
+        op: the operation; its tensors are read and written once.
+        code: instruction letters, as the module says.
+        elements: elements in all.
+        rows, columns: iteration space that later operations may fuse with.
+    """
+    dtype = working_dtype(op)
+    per_partition = max(1, math.ceil(elements / core.sbuf_partitions))
+    tile = min(TILE_COLUMNS, per_partition)
+    tiles = math.ceil(per_partition / tile)
+    stages = _stages(core, op, _expand(code, op, elements), dtype, tile, tiles)
+    return OpPlan(
+        "elementwise",
+        rows,
+        columns,
+        tiles,
+        stages,
+        tuple(flat_access(r) for r in _distinct(op.inputs)),
+        tuple(flat_access(r) for r in _distinct(op.outputs)),
+    )
+
+
+def instruction_ps(core: Core, letter: str, dtype: str, elements: float) -> tuple[str, int]:
+    """Engine and issue interval of one instruction letter over ``elements`` a partition."""
+    match letter:
+        case "S":
+            return SCALAR, scalar_ps(core, elements)
+        case "G":
+            return GPSIMD, gpsimd_ps(core, elements)
+        case "R":
+            return VECTOR, vector_ps(core, elements, vector_cycles(core, "reduce", dtype))
+        case "2":
+            return VECTOR, vector_ps(core, elements, vector_cycles(core, "tensor_tensor", dtype))
+        case "1":
+            return VECTOR, vector_ps(core, elements, vector_cycles(core, "copy", dtype))
+        case "P":
+            return VECTOR, vector_ps(core, elements, vector_cycles(core, "psum_copy", dtype))
+    raise ValueError(f"unknown instruction letter {letter!r}")
+
+
+def working_dtype(op: Operation) -> str:
+    """The widest floating datatype among its tensors; integers count as 32-bit."""
+    names = [r.dtype for r in (*op.outputs, *op.inputs) if r.dtype.startswith(("float", "bfloat"))]
+    if not names:
+        return "int32"
+    return "float32" if "float32" in names or "float64" in names else names[0]
+
+
+def _expand(code: str, op: Operation, elements: int) -> str:
+    """Letters ``b`` and ``d`` by operands: a second full tensor makes tensor_tensor, anything smaller tensor_scalar."""
+    full = sum(1 for r in op.inputs if numel(r) > 1)
+    foreach = op.name.startswith("_foreach_")
+    two = full > len(op.outputs) if foreach else full >= 2
+    return code.replace("b", "2" if two else "1").replace("d", "S2" if two else "1")
+
+
+def _stages(
+    core: Core, op: Operation, letters: str, dtype: str, tile: int, tiles: int
+) -> tuple[Stage, ...]:
+    """Runs of letters on one engine become one stage."""
+    stages: list[Stage] = []
+    for letter in letters:
+        engine, cost = instruction_ps(core, letter, dtype, tile)
+        if stages and stages[-1].engine == engine:
+            last = stages[-1]
+            stages[-1] = Stage(
+                engine,
+                last.name,
+                last.work_ps + cost * tiles,
+                last.instructions + tiles,
+                last.chain + 1,
+                dtype=dtype,
+            )
+        else:
+            stages.append(Stage(engine, base_name(op.name), cost * tiles, tiles, dtype=dtype))
+    return tuple(stages)
+
+
+def _elements(refs: tuple[TensorRef, ...], op: Operation) -> int:
+    """Largest tensor; for lists of tensors (foreach, fused optimizers) the sum over outputs."""
+    sizes = [numel(r) for r in refs]
+    if not sizes:
+        return 0
+    if op.name.startswith(("_foreach_", "_fused_", "_amp_foreach_")):
+        distinct = {r.tensor: numel(r) for r in op.outputs}
+        groups = max(1, _lists(op))
+        return max(1, sum(distinct.values()) // groups)
+    return max(sizes)
+
+
+def _lists(op: Operation) -> int:
+    """How many tensor lists of one length a fused optimizer updates (parameters, moments, …)."""
+    return 3 if op.name.startswith("_fused_adam") else 1
+
+
+def _distinct(refs: tuple[TensorRef, ...]) -> list[TensorRef]:
+    return list({(r.tensor, r.nbytes): r for r in refs}.values())

@@ -1,0 +1,115 @@
+"""What does one operation ask of the machine? The vocabulary that operator lowerings speak."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from trnprof.emulator.workload import TensorRef
+
+TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = "Tensor", "Vector", "Scalar", "GpSimd", "Sync"
+ENGINES = (TENSOR, VECTOR, SCALAR, GPSIMD, SYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Work of one operation on one engine, summed over its tiles.
+
+    Attributes:
+        engine: one of ENGINES.
+        name: opcode shown in the timeline.
+        work_ps: sum of the issue intervals of its instructions.
+        instructions: how many there are.
+        chain: dependent instructions in a row on each tile; their latency shows where there are too few tiles to hide it.
+        flops: hardware FLOPs (tensor engine).
+        is_transpose: a matmul that only moves data.
+        evacuates: copies PSUM to SBUF; falls away when a fused consumer reads PSUM itself.
+        dtype: datatype that decides the peak.
+    """
+
+    engine: str
+    name: str
+    work_ps: int
+    instructions: int
+    chain: int = 1
+    flops: float = 0.0
+    is_transpose: bool = False
+    evacuates: bool = False
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One tensor read or written.
+
+    Attributes:
+        ref: the tensor.
+        nbytes: bytes moved when it must come from or go to HBM, re-reads included.
+        row_bytes: contiguous bytes of one partition's row.
+        by_row: tile t touches only its share of the rows; otherwise the whole tensor must be there first.
+        software: descriptors made by GpSimd (gather, scatter).
+        efficiency: fraction of the copy rate.
+    """
+
+    ref: TensorRef
+    nbytes: int
+    row_bytes: int
+    by_row: bool = True
+    software: bool = False
+    efficiency: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlan:
+    """One operation, lowered.
+
+    Attributes:
+        form: elementwise, rowwise, producer, move, or none (no device work).
+        rows, columns: its iteration space: rows are dealt to partitions, columns lie along the free dimension.
+        tiles: SBUF-sized pieces it is worked off in.
+        stages: engine work, in dependency order.
+        reads, writes: tensors.
+        exact: lowered by a rule for this operator; False for the roofline fallback.
+    """
+
+    form: str
+    rows: int
+    columns: int
+    tiles: int
+    stages: tuple[Stage, ...] = ()
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+    exact: bool = True
+
+    def without_evacuation(self) -> OpPlan:
+        """The same with PSUM left to the consumer."""
+        return replace(self, stages=tuple(s for s in self.stages if not s.evacuates))
+
+
+NOTHING = OpPlan("none", 0, 0, 0)
+
+
+def numel(ref: TensorRef) -> int:
+    """Number of elements."""
+    return math.prod(ref.shape)
+
+
+def rows_and_columns(ref: TensorRef) -> tuple[int, int]:
+    """A tensor as [rows, last dimension]; a vector is spread over the partitions."""
+    if not ref.shape:
+        return 1, 1
+    columns = ref.shape[-1]
+    return (numel(ref) // columns, columns) if columns else (0, 0)
+
+
+def flat_access(ref: TensorRef, *, by_row: bool = True, factor: float = 1.0) -> Access:
+    """A dense tensor streamed in any layout: rows as long as 128 partitions allow."""
+    nbytes = round(ref.nbytes * factor)
+    return Access(ref, nbytes, max(1, ref.nbytes // 128), by_row)
+
+
+def matrix_access(ref: TensorRef, *, by_row: bool, passes: float = 1.0) -> Access:
+    """A matrix loaded with its rows on partitions: contiguous only along its last dimension."""
+    _, columns = rows_and_columns(ref)
+    itemsize = max(1, ref.nbytes // max(1, numel(ref)))
+    return Access(ref, round(ref.nbytes * passes), max(1, columns * itemsize), by_row)

@@ -1,0 +1,1 @@
+"""One TOML file a system; see emulator/system.py."""
