@@ -1,0 +1,67 @@
+"""How does one step of a workload become tasks? Plan each operation, group, emit kernel by kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trnprof.emulator.lowering.fusion import group_operations
+from trnprof.emulator.lowering.kernels import CoreState, Member, emit_kernel, flush
+from trnprof.emulator.lowering.matmul import WORKING_FRACTION
+from trnprof.emulator.lowering.plan import OpPlan
+from trnprof.emulator.lowering.registry import plan_operation
+from trnprof.emulator.lowering.residency import Lifetimes, Residency
+from trnprof.emulator.lowering.tasks import TaskList
+from trnprof.emulator.system import System
+from trnprof.emulator.workload import Operation
+
+EXECUTIONS = ("fused", "eager")
+
+
+@dataclass(frozen=True)
+class LoweredStep:
+    """One step, ready to be scheduled.
+
+    Attributes:
+        tasks: the task list; labels name operations by their position in the workload.
+        plans: one an operation of the step.
+        hbm_storages: storages that lie in HBM during this step, with sizes in bytes.
+        last_task: last task that moved a storage to or from HBM.
+    """
+
+    tasks: TaskList
+    plans: tuple[OpPlan, ...]
+    hbm_storages: dict[int, int]
+    last_task: dict[int, int]
+
+
+def lower_step(
+    system: System,
+    operations: Sequence[Operation],
+    first_position: int,
+    lifetimes: Lifetimes,
+    execution: str,
+) -> LoweredStep:
+    """Lower the operations of one step for one core.
+
+    Args:
+        system: the described machine.
+        operations: of this step, in issue order.
+        first_position: position of the first of them in the workload.
+        lifetimes: of the whole workload.
+        execution: ``fused`` or ``eager``.
+    """
+    core = system.core
+    plans = tuple(plan_operation(core, op) for op in operations)
+    usable = core.sbuf_usable_bytes_per_partition * core.sbuf_partitions
+    state = CoreState(
+        system=system,
+        lifetimes=lifetimes,
+        eager=execution == "eager",
+        residency=Residency(round(usable * (1 - WORKING_FRACTION))),
+    )
+    for group in group_operations(core, operations, plans, fuse=execution == "fused"):
+        members = [Member(first_position + i, operations[i], plans[i]) for i in group]
+        emit_kernel(state, members)
+    flush(state, first_position + len(operations) - 1)
+    return LoweredStep(state.tasks, plans, state.hbm_storages, state.last_task)
