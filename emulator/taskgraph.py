@@ -8,7 +8,10 @@ Semantics, shared by ``scheduler`` (compiled) and ``reference`` (readable):
   start, and ends at ``start + duration_ps``. Dependents see ``end + lag``.
 * A server is *in order* (an engine queue: tasks start in the order of their index, so a task that is not ready blocks
   those behind it) or *shared* (first come, first served by the time a task is ready and its in-order servers are
-  free; ties go to the lowest index).
+  free; ties go to the lowest index of those that wait).
+* A task reserves all its servers together, when its turn has come. A server that is free before the others of its
+  task stays reserved: nothing that comes later is moved into the gap.
+* A dependency may be given twice. A server may not be held twice by one task.
 * Times are integer picoseconds. The outcome is a pure function of the graph and the carried state.
 """
 
@@ -62,7 +65,7 @@ class ServerState:
 
     Attributes:
         free_ps: int64[servers], when each becomes free.
-        last_task: int64[servers], id of the task that holds it last (in the caller's numbering), -1 if none.
+        last_task: int64[servers], id of the task that held it last (in the caller's numbering, at least 0), -1 if none.
     """
 
     free_ps: I64
@@ -77,11 +80,12 @@ class Schedule:
         start_ps: int64[n].
         end_ps: int64[n], start + duration.
         ready_ps: int64[n], all dependencies met (with lag) and released.
-        blocker: int64[n], index of the task that bound the start: of the dependencies and previous holders of its
-            servers that free it exactly at its start, a dependency before a holder, then the lowest index. Previous
-            holders and releases from an earlier graph are given as ``-2 - id`` of the carried state; -1: nothing did.
+        blocker: int64[n], what bound the start, the first there is of: the lowest dependency that made it ready just
+            then; the blocker of its release, if it was released just then; the lowest previous holder of a server of
+            its own that became free just then; the lowest such holder from an earlier graph. Releases and holders from
+            earlier graphs are given as ``-2 - id`` of the carried state. -1: nothing did.
         state: the servers afterwards; ``last_task`` holds indices of this graph as they are (>= 0), untouched servers
-            keep the carried id as ``-2 - id``.
+            keep the carried id as ``-2 - id`` (``scheduler.carry_state`` makes both the caller's ids again).
     """
 
     start_ps: I64

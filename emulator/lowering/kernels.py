@@ -66,7 +66,7 @@ class CoreState:
         tables: activation functions loaded by the kernel before.
         tensor_warm: the kernel before used the tensor engine.
         hbm_storages: storages that lie in HBM, with their sizes.
-        last_task: last task that touched a storage.
+        first_task, last_task: first and last task that move a storage to or from HBM.
     """
 
     system: System
@@ -79,6 +79,7 @@ class CoreState:
     tables: frozenset[str] = frozenset()
     tensor_warm: bool = False
     hbm_storages: dict[int, int] = field(default_factory=dict)
+    first_task: dict[int, int] = field(default_factory=dict)
     last_task: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -194,8 +195,7 @@ def _load_tile(
         engine = GPSIMD if access.software else SYNC
         task = _transfer(state, member, access, nbytes, cost, engine, queue, after, write=False)
         done.loaded.setdefault(storage, []).append(Ready(reached, task, cost.done_ps))
-        state.hbm_storages.setdefault(storage, access.ref.storage_nbytes)
-        state.last_task[storage] = task
+        _note_transfer(state, storage, access.ref.storage_nbytes, task)
 
 
 def _transfer(
@@ -237,6 +237,13 @@ def _transfer(
     return tasks.add(
         label, cost.transfer_ps, servers, [Dependency(first, lag, QUEUE)], nbytes=nbytes
     )
+
+
+def _note_transfer(state: CoreState, storage: int, nbytes: int, task: int) -> None:
+    """A storage lies in HBM from its first transfer on."""
+    state.hbm_storages.setdefault(storage, nbytes)
+    state.first_task.setdefault(storage, task)
+    state.last_task[storage] = task
 
 
 def _stage_inputs(
@@ -407,8 +414,7 @@ def _store(
             state, member, access, nbytes, cost, GPSIMD, STORE_QUEUE, after, write=True
         )
         stored.append(Ready(piece.share, task, cost.done_ps))
-        state.last_task[access.ref.tensor] = task
-    state.hbm_storages.setdefault(access.ref.tensor, access.ref.storage_nbytes)
+        _note_transfer(state, access.ref.tensor, access.ref.storage_nbytes, task)
     if state.eager:
         state.barrier = [*state.barrier, Dependency(stored[-1].task, stored[-1].lag_ps)]
     return stored
@@ -439,8 +445,7 @@ def _spill_store(state: CoreState, storage: int, where: Location) -> list[Ready]
     task = tasks.add(
         label, cost.transfer_ps, servers, [Dependency(first, lag, QUEUE)], nbytes=where.nbytes
     )
-    state.hbm_storages.setdefault(storage, where.nbytes)
-    state.last_task[storage] = task
+    _note_transfer(state, storage, where.nbytes, task)
     return [Ready(1.0, task, cost.done_ps)]
 
 

@@ -132,7 +132,7 @@ def choose_blocking(core: Core, m: int, k: int, n: int, itemsize: int) -> Blocki
 
 def _fit(room: float, unit_bytes: int, size: int, granule: int) -> int:
     """Largest block of a dimension, in whole granules, that fits; 0 if none does."""
-    fits = int(room // max(1, unit_bytes))
+    fits = max(0, int(room // max(1, unit_bytes)))
     if fits >= size:
         return size
     return fits // granule * granule

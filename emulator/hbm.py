@@ -1,0 +1,70 @@
+"""How full is HBM over time, and does the workload fit? From the lifetimes of the tensors that lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trnprof.emulator.lowering.step import LoweredStep
+from trnprof.emulator.taskgraph import Schedule
+from trnprof.emulator.trace_rows import to_ns
+from trnprof.emulator.workload import Operation, TensorRef
+
+
+@dataclass
+class HbmOccupancy:
+    """Occupancy carried from step to step.
+
+    Attributes:
+        live: bytes of every storage in HBM.
+        occupied_bytes: their sum now.
+        peak_bytes: the highest it has been.
+    """
+
+    live: dict[int, int] = field(default_factory=dict)
+    occupied_bytes: int = 0
+    peak_bytes: int = 0
+
+    def start(self, resident: Sequence[TensorRef]) -> None:
+        """What lies there before the first operation."""
+        for ref in resident:
+            self.live[ref.tensor] = ref.storage_nbytes
+        self.occupied_bytes = self.peak_bytes = sum(self.live.values())
+
+    def advance(
+        self,
+        operations: Sequence[Operation],
+        lowered: LoweredStep,
+        schedule: Schedule,
+        step_start_ps: int,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Samples of one step: (timestamp_ns, bytes), in time order, one a distinct time.
+
+        A storage counts from the first transfer that touches it until the end of the last one before it was freed.
+        """
+        changes: list[tuple[int, int]] = []
+        for storage, nbytes in lowered.hbm_storages.items():
+            if storage not in self.live:
+                self.live[storage] = nbytes
+                task = lowered.first_task.get(storage)
+                when = step_start_ps if task is None else int(schedule.start_ps[task])
+                changes.append((when, nbytes))
+        for op in operations:
+            for storage in op.freed:
+                freed = self.live.pop(storage, 0)
+                task = lowered.last_task.get(storage)
+                when = step_start_ps if task is None else int(schedule.end_ps[task])
+                changes.append((when, -freed))
+        if not changes:
+            return np.empty(0, np.int64), np.empty(0, np.float64)
+        # allocations come before frees at one instant, so that the peak is not understated
+        changes.sort(key=lambda c: (c[0], -c[1]))
+        times = to_ns(np.array([c[0] for c in changes], np.int64))
+        levels = self.occupied_bytes + np.cumsum([c[1] for c in changes])
+        self.peak_bytes = max(self.peak_bytes, int(levels.max()))
+        self.occupied_bytes = int(levels[-1])
+        last = np.append(times[1:] != times[:-1], True)
+        return times[last], levels[last].astype(np.float64)

@@ -1,0 +1,159 @@
+"""How does a schedule become rows of a trace? Arrays in, columns out, no object an event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from trnprof.emulator.lowering.plan import ENGINES
+from trnprof.emulator.lowering.tasks import EDGE_KINDS, SERVERS, TaskLabel, TaskList
+from trnprof.emulator.taskgraph import Schedule
+from trnprof.emulator.trace_tracks import TRACK_OF_SERVER
+
+I64 = NDArray[np.int64]
+_TRACK = np.array([TRACK_OF_SERVER.get(name, 0) for name in SERVERS], np.uint32)
+_IS_ENGINE = np.array([name in ENGINES for name in SERVERS])
+_REASONS = np.array(["", "data", "buffer", "queue", "semaphore", "engine"])
+_NONE, _DATA, _BUFFER, _QUEUE, _SEMAPHORE, _ENGINE = range(6)
+
+
+def to_ns(ps: I64) -> I64:
+    """Picoseconds to the nearest nanosecond; start and end are each rounded, so neighbours never overlap."""
+    return (ps + 500) // 1000
+
+
+def event_columns(
+    tasks: TaskList,
+    schedule: Schedule,
+    ids: NDArray[np.uint64],
+    first_op_id: int,
+    step: int,
+    step_start_ps: int,
+) -> dict[str, Any]:
+    """Columns of ``events`` for the tasks of one step.
+
+    Args:
+        tasks: the task list.
+        schedule: its outcome.
+        ids: event_id of each task.
+        first_op_id: op_id of the operation at position 0 of the workload.
+        step: ordinal.
+        step_start_ps: nothing starts before it.
+    """
+    start, end = to_ns(schedule.start_ps), to_ns(schedule.end_ps)
+    labels = _label_frame(tasks)[np.array(tasks.label_ids, np.int64)]
+    flops, nbytes = np.array(tasks.flops), np.array(tasks.nbytes, np.int64)
+    return {
+        "event_id": ids,
+        "track_id": _TRACK[tasks.first_servers()],
+        "start_ns": start,
+        "duration_ns": end - start,
+        "name": labels["name"],
+        "category": labels["category"],
+        "op_id": labels["op"].cast(pl.UInt32) + first_op_id,
+        "step": np.full(len(tasks), step, np.int32),
+        "dtype": labels["dtype"],
+        "is_transpose": labels["is_transpose"],
+        "flops": _masked(flops, flops >= 0),
+        "bytes": _masked(nbytes, nbytes >= 0),
+        "source_memory": labels["source"],
+        "target_memory": labels["target"],
+        "descriptor_bytes": labels["descriptor_bytes"],
+        "ready_ns": to_ns(schedule.ready_ps),
+        "blocked_by": _blockers(schedule.blocker, ids),
+        "wait_reason": _wait_reasons(tasks, schedule, step_start_ps),
+    }
+
+
+def flow_columns(
+    tasks: TaskList, schedule: Schedule, ids: NDArray[np.uint64], edges: str
+) -> dict[str, Any]:
+    """Columns of ``flows``: every dependency, or those that bound a start (``edges``: all, binding or none)."""
+    targets, sources = dependency_pairs(tasks)
+    lags = np.array(tasks.lag_ps, np.int64)
+    kinds = np.array(tasks.edge_kinds, np.int64)
+    if edges == "none":
+        keep = np.zeros(len(targets), bool)
+    elif edges == "binding":
+        keep = schedule.blocker[targets] == sources
+    else:
+        keep = np.ones(len(targets), bool)
+    return {
+        "source_event": ids[sources[keep]],
+        "target_event": ids[targets[keep]],
+        "kind": pl.Series(np.array(EDGE_KINDS)[kinds[keep]], dtype=pl.String),
+        "lag_ns": to_ns(lags[keep]),
+    }
+
+
+def dependency_pairs(tasks: TaskList) -> tuple[I64, I64]:
+    """(target, source) task indices of every edge."""
+    offsets = np.array(tasks.dependency_offsets, np.int64)
+    targets = np.repeat(np.arange(len(tasks), dtype=np.int64), np.diff(offsets))
+    return targets, np.array(tasks.dependencies, np.int64)
+
+
+def _label_frame(tasks: TaskList) -> pl.DataFrame:
+    schema = {
+        "name": pl.String,
+        "category": pl.String,
+        "op": pl.Int64,
+        "dtype": pl.String,
+        "is_transpose": pl.Boolean,
+        "source": pl.String,
+        "target": pl.String,
+        "descriptor_bytes": pl.Int32,
+    }
+    labels: list[TaskLabel] = list(tasks.labels)
+    return pl.DataFrame(
+        {name: [getattr(label, name) for label in labels] for name in schema}, schema=schema
+    )
+
+
+def _blockers(blocker: I64, ids: NDArray[np.uint64]) -> pl.Series:
+    """event_id of what bound each start: of this step, or of an earlier one (kept by its id as -2 - id)."""
+    here = ids[np.maximum(blocker, 0)]
+    earlier = np.maximum(-2 - blocker, 0).astype(np.uint64)
+    return _masked(np.where(blocker >= 0, here, earlier), blocker != -1)
+
+
+def _wait_reasons(tasks: TaskList, schedule: Schedule, step_start_ps: int) -> pl.Series:
+    """Class of the idle gap before each task on its own track, null where there is none.
+
+    A data dependency whose source had ended before the gap began leaves only latency and synchronisation: that gap is
+    ``semaphore``. One whose source ended within the gap is ``data``. A DMA that waits for its trigger, its ring or the
+    shared DMA engines waits for its ``queue``.
+    """
+    servers = tasks.first_servers()
+    start, end, blocker = schedule.start_ps, schedule.end_ps, schedule.blocker
+    order = np.lexsort((np.arange(len(tasks)), start, servers))
+    previous_end = np.full(len(tasks), step_start_ps, np.int64)
+    same = servers[order][1:] == servers[order][:-1]
+    previous_end[order[1:]] = np.where(same, end[order][:-1], step_start_ps)
+    gap = start > previous_end
+    targets, sources = dependency_pairs(tasks)
+    binding = sources == blocker[targets]
+    kind = np.full(len(tasks), -1, np.int64)
+    kind[targets[binding]] = np.array(tasks.edge_kinds, np.int64)[binding]
+    late_source = end[np.maximum(blocker, 0)] > previous_end
+    reason = np.select(
+        [~gap, blocker < 0, kind == 0, kind == 1, kind == 2, kind == 3, _IS_ENGINE[servers]],
+        [
+            _NONE,
+            _DATA,
+            np.where(late_source, _DATA, _SEMAPHORE),
+            _BUFFER,
+            _QUEUE,
+            _SEMAPHORE,
+            _ENGINE,
+        ],
+        _QUEUE,
+    )
+    return pl.Series(_REASONS[reason], dtype=pl.String).replace("", None)
+
+
+def _masked(values: NDArray[Any], valid: NDArray[np.bool_]) -> pl.Series:
+    return pl.select(pl.when(pl.Series(valid)).then(pl.Series(values)).alias("v"))["v"]
