@@ -1,0 +1,39 @@
+"""``trnprof emulate``: time a captured workload again, on another system, without its script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trnprof.cli.options import EDGES, EXECUTION, FORCE, SYSTEM, TRACE, Edges, Execution
+
+
+def emulate(
+    trace: Annotated[Path, TRACE],
+    system: Annotated[str, SYSTEM],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Trace directory to write.")],
+    execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
+    edges: Annotated[Edges | None, EDGES] = None,
+    reproducible: Annotated[
+        bool, typer.Option("--reproducible", help="Leave out dates, paths and the command.")
+    ] = False,
+    force: Annotated[bool, FORCE] = False,
+) -> None:
+    """Time the workload saved in a trace on another system.
+
+    Example: trnprof emulate run.trnprof --system trn2-ultra -o other.trnprof
+    """
+    from trnprof.cli.recording import emulate_trace
+    from trnprof.emulator.system import load_system
+
+    emulate_trace(
+        trace,
+        load_system(system),
+        output,
+        execution=execution.value,
+        edges=edges.value if edges else None,
+        reproducible=reproducible,
+        force=force,
+    )

@@ -1,0 +1,27 @@
+"""``trnprof info``: what a trace holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trnprof.cli.options import TRACE
+
+
+def info(
+    trace: Annotated[Path, TRACE],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print what a trace holds: system, steps, tracks, events, time range, size.
+
+    Example: trnprof info run.trnprof
+    """
+    import json
+
+    from trnprof.tracer.info import info_lines, summarize
+    from trnprof.tracer.reader import open_trace
+
+    summary = summarize(open_trace(trace))
+    print(json.dumps(summary, indent=2) if as_json else "\n".join(info_lines(summary)))

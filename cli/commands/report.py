@@ -1,0 +1,38 @@
+"""``trnprof report``: where the time went, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trnprof.cli.options import FORCE, TRACE
+
+
+def report(
+    trace: Annotated[Path, TRACE],
+    step: Annotated[int | None, typer.Option(help="Only this step.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
+    ] = None,
+    force: Annotated[bool, FORCE] = False,
+) -> None:
+    """Print utilization, what bounds each operator, why engines idle, and what to try.
+
+    Example: trnprof report run.trnprof
+    """
+    import json
+
+    from trnprof.analysis.render_text import render_text
+    from trnprof.analysis.report import build_report
+    from trnprof.cli.output import write_text
+    from trnprof.tracer.reader import open_trace
+
+    document = build_report(open_trace(trace), step=step)
+    text = json.dumps(document, indent=2, allow_nan=False) if as_json else render_text(document)
+    if output is None:
+        print(text)
+    else:
+        write_text(output, text, force=force)

@@ -1,0 +1,99 @@
+"""The ``trnprof`` command: which subcommands are there, and what does a failure look like?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from trnprof.cli.commands.compact import compact
+from trnprof.cli.commands.emulate import emulate
+from trnprof.cli.commands.export import export
+from trnprof.cli.commands.info import info
+from trnprof.cli.commands.merge import merge
+from trnprof.cli.commands.record import record
+from trnprof.cli.commands.report import report
+from trnprof.cli.commands.validate import validate
+from trnprof.cli.commands.view import view
+from trnprof.cli.diagnostics import ExitCode, fail, internal_error
+
+app = typer.Typer(
+    name="trnprof",
+    help="Where the time of a Trainium-class workload goes, with or without the hardware.",
+    epilog="Start with: trnprof record --system trn2 -o run.trnprof -- python train.py",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RECORD, READ, FILES = "Make a trace", "Read a trace", "Trace files"
+app.command(rich_help_panel=RECORD)(record)
+app.command(rich_help_panel=RECORD)(emulate)
+app.command(rich_help_panel=READ)(report)
+app.command(rich_help_panel=READ)(view)
+app.command(rich_help_panel=READ)(export)
+app.command(rich_help_panel=FILES)(info)
+app.command(rich_help_panel=FILES)(validate)
+app.command(rich_help_panel=FILES)(merge)
+app.command(rich_help_panel=FILES)(compact)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import trnprof
+
+        print(f"trnprof {trnprof.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Hold the options of the command itself."""
+
+
+def main() -> None:
+    """Run the command line; every failure is one line on stderr and an exit code."""
+    from trnprof.tracer.errors import TrnprofError
+
+    try:
+        code = app(standalone_mode=False)
+    except TrnprofError as error:
+        raise fail(str(error)) from None
+    except (typer.Abort, KeyboardInterrupt):
+        raise fail("interrupted", ExitCode.INTERRUPTED) from None
+    except BrokenPipeError:
+        # the reader of our stdout went away (| head): nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(int(ExitCode.FINE)) from None
+    except SystemExit:
+        raise
+    except Exception as error:
+        raise _usage_or_internal(error) from None
+    raise SystemExit(code or 0)
+
+
+def _usage_or_internal(error: Exception) -> SystemExit:
+    """A mistake on the command line comes with the line that helps; anything else is our fault."""
+    import errno
+
+    describe = getattr(error, "format_message", None)
+    if describe is not None:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "trnprof"
+        return fail(f"{describe()} (see {path} --help)")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
+        return fail(f"{error.filename or 'output'}: {error.strerror}; choose another place with -o")
+    return internal_error(error)
+
+
+if __name__ == "__main__":
+    main()

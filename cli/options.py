@@ -1,0 +1,43 @@
+"""Which options do several commands share?"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import typer
+
+
+class Execution(str, Enum):
+    """Execution models of the lowering."""
+
+    FUSED = "fused"
+    EAGER = "eager"
+
+
+class Edges(str, Enum):
+    """Which dependencies a trace keeps."""
+
+    NONE = "none"
+    BINDING = "binding"
+    ALL = "all"
+
+
+class Flows(str, Enum):
+    """Which dependencies an export draws."""
+
+    NONE = "none"
+    CRITICAL = "critical"
+    COLLECTIVE = "collective"
+    ALL = "all"
+
+
+SYSTEM = typer.Option("--system", help="System to emulate: a name such as trn2, or a .toml file.")
+EXECUTION = typer.Option(
+    "--execution",
+    help="fused: chains of operations share SBUF; eager: one kernel an operation, all through HBM.",
+)
+EDGES = typer.Option(
+    "--edges", help="Dependencies to keep; by default all, up to 20 M events, then binding."
+)
+FORCE = typer.Option("--force", help="Replace an output that is there already.")
+TRACE = typer.Argument(metavar="TRACE", help="A trace directory, NAME.trnprof.")
