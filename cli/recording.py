@@ -1,0 +1,134 @@
+"""How do ``record`` and ``emulate`` go, from the command to the sealed trace?"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from trnprof.cli.diagnostics import ExitCode, say
+from trnprof.emulator.capture.process import check_command, run_command
+from trnprof.emulator.capture.settings import Settings
+from trnprof.emulator.capture.workload_file import STREAM, load_workload, save_workload, seal_workload
+from trnprof.emulator.emulate import Emulation, Forecast, emulate
+from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
+from trnprof.emulator.system import System
+from trnprof.emulator.workload import Workload
+from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
+from trnprof.tracer.units import format_bytes, format_count, format_ns
+
+
+def record_command(
+    command: Sequence[str],
+    system: System,
+    output: Path,
+    *,
+    fake: bool,
+    steps: tuple[int, int] | None,
+    execution: str,
+    edges: str | None,
+    reproducible: bool,
+    force: bool,
+) -> int:
+    """Run a command under capture and emulate what it did.
+
+    Returns:
+        The command's own exit code; 2 if there was nothing to capture.
+    """
+    check_command(command)
+    directory = create_trace_directory(output, force=force).resolve()
+    settings = Settings(directory, fake, steps, host_spans=not reproducible)
+    code = run_command(command, settings)
+    if not (directory / STREAM).exists():
+        shutil.rmtree(directory)
+        say(
+            f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation "
+            "of a model (import torch, and call a module, backward or an optimizer)"
+        )
+        return int(ExitCode.BAD_INPUT)
+    if code:
+        say(f"the command ended with code {code}; what ran until then is recorded")
+    seal_workload(directory)
+    workload = load_workload(directory)
+    if not workload.operations:
+        shutil.rmtree(directory)
+        say(f"nothing to capture: no operation in steps {steps[0]}..{steps[1]}" if steps else "nothing to capture")
+        return int(ExitCode.BAD_INPUT)
+    _emulate_into(
+        directory, output, workload, system, list(command), execution, edges, reproducible
+    )
+    return code
+
+
+def emulate_trace(
+    trace: Path,
+    system: System,
+    output: Path,
+    *,
+    execution: str,
+    edges: str | None,
+    reproducible: bool,
+    force: bool,
+) -> None:
+    """Time the workload saved in a trace on another system, into a trace of its own."""
+    workload = load_workload(trace)
+    check_replaceable(output, force=force)
+    directory = create_trace_directory(output, force=force)
+    save_workload(directory, workload)
+    _emulate_into(directory, output, workload, system, None, execution, edges, reproducible)
+
+
+def _emulate_into(
+    directory: Path,
+    shown: Path,
+    workload: Workload,
+    system: System,
+    command: list[str] | None,
+    execution: str,
+    edges: str | None,
+    reproducible: bool,
+) -> None:
+    if not compiled_is_cached():
+        say(f"compiling the scheduler, once on this machine (about {COMPILE_SECONDS} s)")
+    outcome = emulate(
+        workload,
+        system,
+        directory,
+        execution=execution,
+        edges=edges,
+        reproducible=reproducible,
+        on_forecast=_tell_forecast,
+    )
+    write_manifest(
+        directory,
+        is_simulation=True,
+        command=command,
+        system=system.describe(),
+        emulation=outcome.details,
+        reproducible=reproducible,
+        notes=workload.notes,
+    )
+    _tell_outcome(shown, system, outcome)
+
+
+def _tell_forecast(forecast: Forecast) -> None:
+    say(
+        f"about {format_count(forecast.events)} events, {format_bytes(forecast.nbytes)} will be written "
+        f"({format_bytes(forecast.free_bytes)} free)"
+    )
+
+
+def _tell_outcome(shown: Path, system: System, outcome: Emulation) -> None:
+    details = outcome.details
+    for note in details["notes"]:
+        say(note)
+    if details["fallback_ops"]:
+        names = ", ".join(f"{name} ({count})" for name, count in details["fallback_names"].items())
+        share = details["fallback_time_percent"]
+        say(f"lowered by the roofline fallback, {share:.1%} of busy time: {names}")
+    per_step = format_ns(outcome.device_ns / max(1, outcome.steps))
+    say(
+        f"{shown}: {outcome.steps} step(s), {format_count(outcome.events)} events, {per_step} a step "
+        f"on {system.name} ({details['execution']})"
+    )
+    say(f"next: trnprof report {shown} · trnprof view {shown}")
