@@ -1,0 +1,106 @@
+"""How are files written so that no half-written one is ever seen, and what is said when that fails?"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trnprof.tracer.errors import WriteError
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full: free space or write elsewhere",
+    errno.EDQUOT: "the disk quota is used up: free space or write elsewhere",
+    errno.EFBIG: "the file system allows no file that large: write elsewhere",
+    errno.EROFS: "the file system is read-only: write elsewhere",
+    errno.EACCES: "permission denied: make the directory writable or write elsewhere",
+    errno.EPERM: "operation not permitted: make the directory writable or write elsewhere",
+    errno.ENOENT: "the directory is gone: was it removed while it was being written?",
+    errno.ENOTDIR: "a part of the path is a file, not a directory: choose another path",
+    errno.EMFILE: "too many open files: raise the limit (ulimit -n)",
+    errno.ENAMETOOLONG: "the file name is too long: choose a shorter one",
+}
+
+
+def write_error(error: OSError, path: Path | str) -> WriteError:
+    """The error for a person that an operating system error at ``path`` means: the only map from errno to advice."""
+    reason = _ADVICE.get(error.errno or 0) or (error.strerror or str(error))
+    return WriteError(f"cannot write {path}: {reason}")
+
+
+@contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """Turn any OSError inside into a WriteError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(error, path) from error
+
+
+@contextmanager
+def written_beside(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path``, made durable and renamed onto it when the block ends well.
+
+    Raises:
+        WriteError: it could not be written; nothing is left beside then.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with writing(path):
+            yield beside
+            sync(beside)
+            beside.replace(path)
+            sync(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Make a file or the entries of a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a JSON document beside and rename it into place.
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    with written_beside(path) as beside:
+        beside.write_text(
+            json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+
+
+@contextmanager
+def directory_beside(path: Path) -> Iterator[Path]:
+    """A new directory beside ``path`` that replaces it (a directory, or nothing) when the block ends well.
+
+    Raises:
+        WriteError: it could not be written; ``path`` is as before then.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside.mkdir()
+            yield beside
+            if path.exists():
+                path.rename(old)
+            beside.rename(path)
+            sync(path.parent)
+    finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,287 @@
+"""Who writes into a trace directory, under which number, and what does each say about its files?
+
+``manifest.d/<writer>.json`` is a writer's fragment, ``manifest.d/.number-<n>`` its claim on number n. Both are created with
+O_EXCL, which is atomic between processes and hosts: whoever creates the claim owns the number, and with it the shards
+``n << 12`` up to ``(n + 1) << 12``. A claim is never given back while the directory lives, except by a writer whose name turns
+out to be taken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import trnprof
+from trnprof.tracer.errors import OutputExistsError, TraceError, WriteError
+from trnprof.tracer.files import write_json, writing
+from trnprof.tracer.schema import SCHEMA_VERSION, SHARD_BITS, WRITER_SHARD_BITS
+
+FRAGMENTS: Final = "manifest.d"
+MANIFEST: Final = "manifest.json"
+MAX_WRITERS: Final = 1 << (SHARD_BITS - WRITER_SHARD_BITS)
+READ_VERSIONS: Final = tuple(v for v in (SCHEMA_VERSION - 1, SCHEMA_VERSION) if v >= 1)
+"""Schema versions a reader accepts: the one written and the one before."""
+
+_WRITER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_CLAIM: Final = ".number-"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A clock that the times of some tracks are on.
+
+    Attributes:
+        clock_id: what ``tracks.clock_id`` refers to.
+        kind: ``device`` or ``host``.
+        epoch_unix_ns: Unix time of its zero, if anybody knows it.
+    """
+
+    clock_id: int
+    kind: str
+    epoch_unix_ns: int | None = None
+
+
+def create_trace_directory(path: str | os.PathLike[str], *, force: bool) -> Path:
+    """An empty trace directory at ``path``.
+
+    Args:
+        path: where; parents are created.
+        force: replace what is there, if it is a trace or an empty directory; anything else is never removed.
+
+    Raises:
+        OutputExistsError: something is there and ``force`` was not given, or it is not a trace.
+        WriteError: it cannot be created.
+    """
+    target = Path(path)
+    check_replaceable(target, force=force)
+    with writing(target):
+        if target.exists():
+            shutil.rmtree(target)
+        (target / FRAGMENTS).mkdir(parents=True)
+    return target
+
+
+def check_replaceable(target: Path, *, force: bool) -> None:
+    """Refuse an output path at which something is that may not be replaced.
+
+    Raises:
+        OutputExistsError: as for ``create_trace_directory``.
+    """
+    if not target.exists() and not target.is_symlink():
+        return
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if not is_trace(target):
+        raise OutputExistsError(f"{target} exists and is not a trace; choose another path")
+    if not force:
+        raise OutputExistsError(
+            f"{target} exists; give --force to replace it, or choose another path"
+        )
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a directory holds a trace, whole or not."""
+    return (path / FRAGMENTS).is_dir()
+
+
+def claim(path: Path, writer: str) -> int:
+    """Create the fragment of ``writer`` and claim its number: $RANK if that is set and free, else the lowest free one.
+
+    Raises:
+        WriteError: the name is not usable as a file name or taken, every number is, or the directory is not writable.
+    """
+    if not _WRITER_NAME.fullmatch(writer):
+        raise WriteError(
+            f"writer name {writer!r}: use 1 to 100 letters, digits, '_', '-', '.', not starting with '-' or '.'"
+        )
+    directory = path / FRAGMENTS
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        number = _claim_number(directory)
+        if not _create(directory / f"{writer}.json"):
+            (directory / f"{_CLAIM}{number}").unlink(missing_ok=True)
+            raise WriteError(
+                f"{path}: a writer named {writer!r} is there already; use another writer name or another directory"
+            )
+    return number
+
+
+def claim_exactly(path: Path, writer: str, number: int) -> None:
+    """Take ``number`` for ``writer`` in a directory that nobody else writes (merge and compact)."""
+    directory = path / FRAGMENTS
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        if not _create(directory / f"{_CLAIM}{number}"):
+            raise WriteError(f"{path}: number {number} of writer {writer!r} is taken")
+
+
+def write_fragment(path: Path, fragment: Mapping[str, Any]) -> None:
+    """Replace the fragment of ``fragment["writer"]`` atomically."""
+    write_json(path / FRAGMENTS / f"{fragment['writer']}.json", fragment)
+
+
+def new_fragment(
+    writer: str, number: int, clocks: Sequence[Clock], command: Sequence[str] | None
+) -> dict[str, Any]:
+    """The fragment of a writer that has written nothing yet."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "tool_version": trnprof.__version__,
+        "writer": writer,
+        "number": number,
+        "command": list(command) if command is not None else None,
+        "clocks": [
+            {"clock_id": c.clock_id, "kind": c.kind, "epoch_unix_ns": c.epoch_unix_ns}
+            for c in clocks
+        ],
+        "shards": [],
+        "sealed": False,
+        "warnings": [],
+    }
+
+
+def write_manifest(
+    path: str | os.PathLike[str],
+    *,
+    is_simulation: bool = False,
+    command: Sequence[str] | None = None,
+    system: Mapping[str, Any] | None = None,
+    emulation: Mapping[str, Any] | None = None,
+    reproducible: bool = False,
+    notes: Sequence[str] = (),
+    **more: Any,
+) -> None:
+    """Write ``manifest.json``: the coordinator's last act.
+
+    Args:
+        path: the trace directory.
+        is_simulation: whether the device events come from the emulator.
+        command: what was recorded; left out when reproducible.
+        system: description of the machine, in full.
+        emulation: how it was emulated.
+        reproducible: leave out what differs between two runs.
+        notes: remarks for people.
+        more: further keys, JSON-ready (seed, …).
+
+    Raises:
+        WriteError: it could not be written.
+    """
+    directory = Path(path)
+    document = {
+        "schema": SCHEMA_VERSION,
+        "tool_version": trnprof.__version__,
+        "is_simulation": is_simulation,
+        "command": list(command) if command is not None and not reproducible else None,
+        "system": system,
+        "emulation": emulation,
+        "reproducible": reproducible,
+        "fragments": sorted(p.stem for p in (directory / FRAGMENTS).glob("[!.]*.json")),
+        "notes": list(notes),
+    }
+    write_json(directory / MANIFEST, document | more)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The coordinator's manifest, ``{}`` if there is none.
+
+    Raises:
+        TraceError: malformed, or of a schema version that is not read.
+    """
+    file = path / MANIFEST
+    return _read_json(file, "manifest") if file.exists() else {}
+
+
+def read_fragments(path: Path) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Every writer's fragment in order of number, and the files that are still empty.
+
+    An empty fragment is a writer that was stopped before it wrote anything.
+
+    Raises:
+        TraceError: a fragment is malformed or of a schema version that is not read.
+    """
+    fragments, empty = [], []
+    for file in sorted((path / FRAGMENTS).glob("*.json")):
+        if file.name.startswith("."):
+            continue
+        if not file.stat().st_size:
+            empty.append(file)
+            continue
+        fragments.append(_check_fragment(file, _read_json(file, "fragment")))
+    fragments.sort(key=lambda f: (f["number"], f["writer"]))
+    return fragments, empty
+
+
+def _check_fragment(file: Path, fragment: dict[str, Any]) -> dict[str, Any]:
+    expected: dict[str, type] = {
+        "writer": str,
+        "number": int,
+        "clocks": list,
+        "shards": list,
+        "sealed": bool,
+        "warnings": list,
+    }
+    for key, type_ in expected.items():
+        if not isinstance(fragment.get(key), type_):
+            raise TraceError(
+                f"{file}: malformed fragment: {key!r} is missing or not a {type_.__name__}; restore the file from a copy"
+            )
+    for index, shard in enumerate(fragment["shards"]):
+        if not isinstance(shard, dict) or not {"table", "file", "rows", "bytes"} <= shard.keys():
+            raise TraceError(
+                f"{file}: malformed fragment: shards[{index}] lacks table, file, rows or bytes; restore the file from a copy"
+            )
+    return fragment
+
+
+def _read_json(file: Path, what: str) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise TraceError(
+            f"{file}: malformed {what}: {error.msg} at line {error.lineno} column {error.colno}; restore the file from a copy"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise TraceError(
+            f"{file}: malformed {what}: not UTF-8 at byte {error.start}; restore the file from a copy"
+        ) from error
+    except OSError as error:
+        raise TraceError(f"{file}: cannot be read: {error.strerror or error}") from error
+    if not isinstance(document, dict):
+        raise TraceError(
+            f"{file}: malformed {what}: not a JSON object; restore the file from a copy"
+        )
+    version = document.get("schema")
+    if version not in READ_VERSIONS:
+        raise TraceError(
+            f"{file}: trace schema {version!r}, but trnprof {trnprof.__version__} reads "
+            f"{' and '.join(map(str, READ_VERSIONS))}; use the trnprof version that wrote it"
+            f" ({document.get('tool_version', 'unknown')})"
+        )
+    return document
+
+
+def _claim_number(directory: Path) -> int:
+    rank = os.environ.get("RANK", "")
+    wanted = int(rank) if rank.isdecimal() and int(rank) < MAX_WRITERS else None
+    if wanted is not None and _create(directory / f"{_CLAIM}{wanted}"):
+        return wanted
+    for number in range(MAX_WRITERS):
+        if _create(directory / f"{_CLAIM}{number}"):
+            return number
+    raise WriteError(
+        f"{directory}: all {MAX_WRITERS} writer numbers are taken; use another directory"
+    )
+
+
+def _create(file: Path) -> bool:
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    except FileExistsError:
+        return False
+    return True
