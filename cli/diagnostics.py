@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from enum import IntEnum
@@ -20,10 +21,9 @@ class ExitCode(IntEnum):
 
 def say(text: str) -> None:
     """One line of narration; stdout stays data."""
-    try:
+    # if nobody reads stderr there is nobody to tell
+    with contextlib.suppress(OSError):
         print(f"trnprof: {text}", file=sys.stderr, flush=True)
-    except OSError:
-        pass  # nobody reads stderr: there is nobody to tell
 
 
 def fail(text: str, code: ExitCode = ExitCode.BAD_INPUT) -> SystemExit:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import typer
 
 
-class Execution(str, Enum):
+class Execution(StrEnum):
     """Execution models of the lowering."""
 
     FUSED = "fused"
     EAGER = "eager"
 
 
-class Edges(str, Enum):
+class Edges(StrEnum):
     """Which dependencies a trace keeps."""
 
     NONE = "none"
@@ -22,7 +22,7 @@ class Edges(str, Enum):
     ALL = "all"
 
 
-class Flows(str, Enum):
+class Flows(StrEnum):
     """Which dependencies an export draws."""
 
     NONE = "none"

@@ -23,4 +23,6 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise WriteError(f"{path}: {error.strerror or error}; choose another place with -o") from error
+        raise WriteError(
+            f"{path}: {error.strerror or error}; choose another place with -o"
+        ) from error

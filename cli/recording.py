@@ -9,7 +9,12 @@ from pathlib import Path
 from trnprof.cli.diagnostics import ExitCode, say
 from trnprof.emulator.capture.process import check_command, run_command
 from trnprof.emulator.capture.settings import Settings
-from trnprof.emulator.capture.workload_file import STREAM, load_workload, save_workload, seal_workload
+from trnprof.emulator.capture.workload_file import (
+    STREAM,
+    load_workload,
+    save_workload,
+    seal_workload,
+)
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
@@ -52,7 +57,11 @@ def record_command(
     workload = load_workload(directory)
     if not workload.operations:
         shutil.rmtree(directory)
-        say(f"nothing to capture: no operation in steps {steps[0]}..{steps[1]}" if steps else "nothing to capture")
+        say(
+            f"nothing to capture: no operation in steps {steps[0]}..{steps[1]}"
+            if steps
+            else "nothing to capture"
+        )
         return int(ExitCode.BAD_INPUT)
     _emulate_into(
         directory, output, workload, system, list(command), execution, edges, reproducible
@@ -106,7 +115,6 @@ def _emulate_into(
         system=system.describe(),
         emulation=outcome.details,
         reproducible=reproducible,
-        notes=workload.notes,
     )
     _tell_outcome(shown, system, outcome)
 

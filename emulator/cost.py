@@ -88,7 +88,9 @@ def vector_cycles(core: Core, form: str, dtype: str) -> float:
         case "psum_copy":
             return vector.copy_cycles_psum_16bit if narrow else vector.copy_cycles_32bit
         case "tensor_tensor":
-            return vector.tensor_tensor_cycles_16bit if narrow else vector.tensor_tensor_cycles_32bit
+            return (
+                vector.tensor_tensor_cycles_16bit if narrow else vector.tensor_tensor_cycles_32bit
+            )
         case "reduce":
             return vector.reduce_cycles_16bit if narrow else vector.reduce_cycles_32bit
     raise ValueError(f"unknown vector form {form!r}")
@@ -153,7 +155,9 @@ def dma_cost(
     piece_ns = dma.piece_ns if used > 1 else 0.0
     slot_ns = (instructions - 1) * max(dma.queue_slot_ns, engines_ns / instructions)
     transfer_ns = max(engines_ns, slot_ns + engines_ns / instructions) + stagger_ns + piece_ns
-    start = dma.start_software_ns if software else dma.start_write_ns if write else dma.start_read_ns
+    start = (
+        dma.start_software_ns if software else dma.start_write_ns if write else dma.start_read_ns
+    )
     done = dma.done_software_ns if software else dma.done_write_ns if write else dma.done_read_ns
     return DmaCost(
         instructions=instructions,

@@ -186,9 +186,7 @@ def _write_events(
         return
     pieces = range(0, len(tasks), MAX_SHARD_ROWS)
     ids = np.concatenate([writer.reserve(min(MAX_SHARD_ROWS, len(tasks) - at)) for at in pieces])
-    writer.append_events(
-        event_columns(tasks, outcome, ids, first_op_id, step, progress.end_ps)
-    )
+    writer.append_events(event_columns(tasks, outcome, ids, first_op_id, step, progress.end_ps))
     writer.append_flows(flow_columns(tasks, outcome, ids, edges or "all"))
     progress.last_event = int(ids[int(np.argmax(outcome.end_ps))])
     progress.servers = carry_state(outcome.state, ids.astype(np.int64))

@@ -90,7 +90,7 @@ class Description:
                 return None
             raise self.fail(key, "missing")
         raw = table[name]
-        value = raw.get("value") if isinstance(raw, dict) else raw
+        value: Any = raw.get("value") if isinstance(raw, dict) else raw
         if hint is str:
             if not isinstance(value, str):
                 raise self.fail(key, f"expected text, found {value!r}")
@@ -112,7 +112,7 @@ class Description:
             key = f"{prefix}.{name}" if prefix else name
             if not isinstance(raw, dict) or key == "sources":
                 if _is_number(raw) and key != "schema":
-                    raise self.fail(key, "a number needs its source: { value = …, source = \"…\" }")
+                    raise self.fail(key, 'a number needs its source: { value = …, source = "…" }')
                 continue
             if not {"value", "source", "estimate", "reason"} & set(raw):
                 self._collect(raw, key, found)

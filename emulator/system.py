@@ -199,7 +199,9 @@ class System:
 def list_systems() -> list[str]:
     """Names of the systems that come with trnprof."""
     folder = files("trnprof.emulator.systems")
-    return sorted(p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml"))
+    return sorted(
+        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
+    )
 
 
 def load_system(name_or_path: str) -> System:
@@ -215,7 +217,9 @@ def _load(name_or_path: str) -> Description:
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         description = read_description(Path(name_or_path))
     elif name_or_path in list_systems():
-        description = read_description(Path(str(files("trnprof.emulator.systems") / f"{name_or_path}.toml")))
+        description = read_description(
+            Path(str(files("trnprof.emulator.systems") / f"{name_or_path}.toml"))
+        )
     else:
         known = list_systems()
         near = difflib.get_close_matches(name_or_path, known, n=1, cutoff=0.4)
@@ -227,7 +231,9 @@ def _load(name_or_path: str) -> Description:
     if base is None:
         return description
     if not isinstance(base, str) or base not in list_systems():
-        raise description.fail("extends", f"expected one of {', '.join(list_systems())}, found {base!r}")
+        raise description.fail(
+            "extends", f"expected one of {', '.join(list_systems())}, found {base!r}"
+        )
     description.table = _merge(_load(base).table, description.table)
     return description
 
@@ -243,7 +249,9 @@ def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def _build(description: Description) -> System:
     if description.table.get("schema") != SYSTEM_SCHEMA:
-        raise description.fail("schema", f"expected {SYSTEM_SCHEMA}, found {description.table.get('schema')!r}")
+        raise description.fail(
+            "schema", f"expected {SYSTEM_SCHEMA}, found {description.table.get('schema')!r}"
+        )
     figures = description.figures()
     cycles = description.numbers("core.tensor.cycles_per_column")
     if "bfloat16" not in cycles:

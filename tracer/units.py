@@ -86,7 +86,9 @@ def parse_bytes(text: str) -> int:
     """
     number, unit = _split(text, "a size such as 64, 4KiB or 1.5GB")
     if unit in ("k", "K", "M", "G", "T"):
-        raise TrnprofError(f"size {text!r} is ambiguous: write {unit.upper()}iB (powers of 1024) or {unit}B (1000)")
+        raise TrnprofError(
+            f"size {text!r} is ambiguous: write {unit.upper()}iB (powers of 1024) or {unit}B (1000)"
+        )
     if unit and unit not in _BYTES:
         raise TrnprofError(f"size {text!r}: unknown unit {unit!r}; known are {', '.join(_BYTES)}")
     return round(number * _BYTES.get(unit, 1))
@@ -126,9 +128,9 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 def printable(text: str) -> str:
-    """Text without control characters (escape sequences must not reach a terminal).
+    r"""Text without control characters (escape sequences must not reach a terminal).
 
-    >>> printable("a\\x1b[31mb")
+    >>> printable("a\x1b[31mb")
     'a␛[31mb'
     """
     return "".join(

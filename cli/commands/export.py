@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import typer
 from trnprof.cli.options import FORCE, TRACE, Flows
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """Formats that can be written."""
 
     PERFETTO = "perfetto"
@@ -40,4 +40,6 @@ def export(
 
     summary = export_perfetto(open_trace(trace), output, flows=flows.value, force=force)
     size = format_bytes(output.stat().st_size)
-    say(f"{output}: {summary.slices} slices, {summary.flows} arrows, {size}; open it in ui.perfetto.dev")
+    say(
+        f"{output}: {summary.slices} slices, {summary.flows} arrows, {size}; open it in ui.perfetto.dev"
+    )

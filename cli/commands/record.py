@@ -12,7 +12,8 @@ from trnprof.cli.options import EDGES, EXECUTION, FORCE, SYSTEM, Edges, Executio
 
 def record(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND [ARGS]…", help="What to run, unchanged.")
+        list[str],
+        typer.Argument(metavar="COMMAND", help="What to run, with its arguments, after --."),
     ],
     system: Annotated[str, SYSTEM] = "trn2",
     output: Annotated[

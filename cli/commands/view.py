@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import TRACE
+from trnprof.cli.options import FORCE, TRACE
 
 
 def view(
@@ -25,6 +25,7 @@ def view(
     svg: Annotated[
         Path | None, typer.Option(help="Write that frame as an SVG picture to this file.")
     ] = None,
+    force: Annotated[bool, FORCE] = False,
 ) -> None:
     """Browse the timeline in the terminal (? shows the keys).
 
@@ -33,6 +34,6 @@ def view(
     from trnprof.cli.viewing import open_viewer, print_frame
 
     if as_text or svg is not None:
-        print_frame(trace, size=size, at=at, ascii_only=ascii_only, svg=svg)
+        print_frame(trace, size=size, at=at, ascii_only=ascii_only, svg=svg, force=force)
     else:
         open_viewer(trace, ascii_only=ascii_only)

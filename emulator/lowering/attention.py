@@ -88,9 +88,7 @@ def _stages(
         stages = []
         for letter in letters:
             engine, cost = instruction_ps(core, letter, dtype, keys)
-            stages.append(
-                Stage(engine, op.name, round(blocks * cost * share), blocks, dtype=dtype)
-            )
+            stages.append(Stage(engine, op.name, round(blocks * cost * share), blocks, dtype=dtype))
         return stages
 
     _, out = instruction_ps(core, "P", "float32", value_depth)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from trnprof.emulator.lowering.matmul import product_stages
-from trnprof.emulator.lowering.plan import OpPlan, flat_access, matrix_access
+from trnprof.emulator.lowering.plan import OpPlan, Stage, flat_access, matrix_access
 from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation, TensorRef
 
@@ -50,7 +50,7 @@ def _backward(core: Core, op: Operation) -> OpPlan | None:
     m = gradient.shape[0] * math.prod(gradient.shape[2:])
     k, n = _contraction(weight), max(1, gradient.shape[1] // groups)
     masks = op.arguments.get("output_mask", [True, True, True])
-    stages = []
+    stages: list[Stage] = []
     if masks[0]:
         stages += product_stages(core, op.name, m, n, k, image.dtype, groups)
     if masks[1]:

@@ -105,7 +105,8 @@ def elementwise_plan(
         op: the operation; its tensors are read and written once.
         code: instruction letters, as the module says.
         elements: elements in all.
-        rows, columns: iteration space that later operations may fuse with.
+        rows: iteration space that later operations may fuse with.
+        columns: its last dimension.
     """
     dtype = working_dtype(op)
     per_partition = max(1, math.ceil(elements / core.sbuf_partitions))

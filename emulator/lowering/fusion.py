@@ -1,7 +1,7 @@
 """Which operations run as one kernel? Chains that share rows and fit SBUF, as a compiler would fuse them.
 
 Greedy and in issue order: an elementwise, normalisation, softmax or reduction operation joins the running group when it
-reads what the group made (or works on the same list of tensors, as optimizers do), covers the same iteration space, and
+reads what the group made (or updates the same parameters, as the operations of an optimizer do), covers the same iteration space, and
 the tiles of everything the group touches fit the working half of SBUF twice over. Matrix products, convolutions,
 attention and gathers start a group and never join one. Views cost nothing and break nothing.
 """
@@ -59,7 +59,7 @@ def group_operations(
             continue
         if group is not None:
             groups.append(tuple(group.members))
-        optimizer = op.name.startswith("_foreach_")
+        optimizer = op.phase == "optimizer" and plan.form == "elementwise"
         group = _Open(
             [], plan.rows, plan.rows * plan.columns, plan.columns, plan.form == "rowwise", optimizer
         )
@@ -77,8 +77,8 @@ def _joins(core: Core, group: _Open, op: Operation, plan: OpPlan) -> bool:
         not r.contiguous and r.tensor in group.produced for r in op.inputs
     ):
         return False
-    same_lists = group.optimizer and op.name.startswith("_foreach_") and plan.form == "elementwise"
-    if not (inputs & group.produced or same_lists):
+    same_update = group.optimizer and op.phase == "optimizer" and plan.form == "elementwise"
+    if not (inputs & group.produced or same_update):
         return False
     elements = plan.rows * plan.columns
     if elements not in (group.elements, group.rows):

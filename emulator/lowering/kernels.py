@@ -8,6 +8,7 @@ has been consumed (two buffers). Loads are triggered by the Sync engine, stores 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -218,7 +219,9 @@ def _transfer(
     if cost.instructions > 1:
         rest = cost.issue_ps * (cost.instructions - 1)
         tasks.add(trigger, rest, ((server, rest),), [])
-    hbm_ps = round(nbytes / (state.system.chip.hbm_bytes_per_s / state.system.chip.hbm_stacks) * 1e12)
+    hbm_ps = round(
+        nbytes / (state.system.chip.hbm_bytes_per_s / state.system.chip.hbm_stacks) * 1e12
+    )
     label = TaskLabel(
         ("store " if write else "load ") + member.op.name,
         "dma",
@@ -333,7 +336,7 @@ def ramp_ps(ramp_ns: float, start: float, work_ps: int) -> int:
     slope = (1 - start) / full
     if work_ps >= full * (1 + start) / 2:
         return round(full * (1 - start) / 2)
-    took = (-start + (start * start + 2 * slope * work_ps) ** 0.5) / slope
+    took = (math.sqrt(start * start + 2 * slope * work_ps) - start) / slope
     return round(took - work_ps)
 
 
@@ -384,7 +387,9 @@ def _made(
     indices = [i for i, (m, _) in enumerate(stages) if m.position == member.position]
     if indices:
         index = indices[-1]
-        lag = engine_latency_ps(state.core, stages[index][1].engine) + to_ps(state.core.semaphore_ns)
+        lag = engine_latency_ps(state.core, stages[index][1].engine) + to_ps(
+            state.core.semaphore_ns
+        )
         ready = [Ready(c, done.staged[t][index].task, lag) for t, c in enumerate(cumulative)]
     else:
         ready = [tiles[-1] for tiles in done.loaded.values()]

@@ -65,7 +65,8 @@ def matmul_plan(
     Args:
         core: the described core.
         op: the operation, for its outputs and name.
-        a, b: left and right operand.
+        a: left operand.
+        b: right operand.
         extra: further inputs, added to the product (bias).
         sizes: batch, m, k, n.
     """

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from trnprof.emulator.lowering.plan import ENGINES
 from trnprof.emulator.system import Core
 from trnprof.emulator.taskgraph import TaskGraph
-from trnprof.emulator.lowering.plan import ENGINES
 
 LOAD_QUEUES = ("DMA q0", "DMA q1")
 STORE_QUEUE = "DMA q2"

@@ -25,7 +25,11 @@ def tensor(number: int, shape: tuple[int, ...], dtype: str) -> TensorRef:
 
 def matmul_ms(m: int, k: int, n: int, dtype: str) -> float:
     op = Operation(
-        "mm", "forward", 0, (tensor(0, (m, k), dtype), tensor(1, (k, n), dtype)), (tensor(2, (m, n), dtype),)
+        "mm",
+        "forward",
+        0,
+        (tensor(0, (m, k), dtype), tensor(1, (k, n), dtype)),
+        (tensor(2, (m, n), dtype),),
     )
     lowered = lower_step(TRN2, [op], 0, lifetimes([op]), "fused")
     return float(schedule(lowered.tasks.graph()).end_ps.max()) / 1e9
@@ -67,17 +71,26 @@ def timeline() -> dict[str, float]:
     sync, scalar, queue = (SERVER_ID[n] for n in ("Sync", "Scalar", "DMA q0"))
     trigger = tasks.add(LABEL, load.issue_ps, ((sync, load.issue_ps),), [])
     transfer = tasks.add(
-        LABEL, load.transfer_ps, ((queue, load.slot_ps),), [Dependency(trigger, load.start_ps - load.issue_ps)]
+        LABEL,
+        load.transfer_ps,
+        ((queue, load.slot_ps),),
+        [Dependency(trigger, load.start_ps - load.issue_ps)],
     )
     table_ps = to_ps(core.scalar.table_load_ns)
     table = tasks.add(LABEL, table_ps, ((scalar, table_ps),), [Dependency(transfer, load.done_ps)])
     act = tasks.add(LABEL, act_ps, ((scalar, act_ps),), [Dependency(table)])
     latency = to_ps(core.scalar.latency_ns)
     again = tasks.add(
-        LABEL, store.issue_ps, ((sync, store.issue_ps),), [Dependency(act, latency + to_ps(core.semaphore_ns))]
+        LABEL,
+        store.issue_ps,
+        ((sync, store.issue_ps),),
+        [Dependency(act, latency + to_ps(core.semaphore_ns))],
     )
     written = tasks.add(
-        LABEL, store.transfer_ps, ((queue, store.slot_ps),), [Dependency(again, store.start_ps - store.issue_ps)]
+        LABEL,
+        store.transfer_ps,
+        ((queue, store.slot_ps),),
+        [Dependency(again, store.start_ps - store.issue_ps)],
     )
     outcome = schedule(tasks.graph(release_ps=to_ps(22_280)))
     start, end = outcome.start_ps / 1000, outcome.end_ps / 1000
@@ -147,7 +160,9 @@ def tiled_matmul_ms(*, issue: bool) -> float:
     right = dma_cost(core, 128 * 2048, 2048, write=False)
     store = dma_cost(core, 128 * 2048, 2048, write=True)
     product_ps = matmul_ps(core, 128, 128, 512, "float32")
-    sync, gpsimd, tensor_engine, vector = (SERVER_ID[n] for n in ("Sync", "GpSimd", "Tensor", "Vector"))
+    sync, gpsimd, tensor_engine, vector = (
+        SERVER_ID[n] for n in ("Sync", "GpSimd", "Tensor", "Vector")
+    )
     engines, q0, q1, q2 = (SERVER_ID[n] for n in ("DMA engines", "DMA q0", "DMA q1", "DMA q2"))
     issue_ps = left.issue_ps if issue else 0
     latency, buffers = to_ps(core.tensor.latency_ns), 4
@@ -165,11 +180,18 @@ def tiled_matmul_ms(*, issue: bool) -> float:
             after = [Dependency(load, left.done_ps) for load in loads]
             products.append(tasks.add(LABEL, product_ps, ((tensor_engine, product_ps),), after))
         copy_ps = round(512 / core.vector.clock_ghz * 1000)
-        copied = tasks.add(LABEL, copy_ps, ((vector, copy_ps),), [Dependency(products[-1], latency)])
+        copied = tasks.add(
+            LABEL, copy_ps, ((vector, copy_ps),), [Dependency(products[-1], latency)]
+        )
         ready = [Dependency(copied, to_ps(core.vector.latency_ns + core.semaphore_ns))]
         out = tasks.add(LABEL, store.issue_ps, ((gpsimd, store.issue_ps),), ready)
         lag = store.start_ps - store.issue_ps
-        tasks.add(LABEL, store.transfer_ps, ((q2, store.slot_ps), (engines, store.engines_ps)), [Dependency(out, lag)])
+        tasks.add(
+            LABEL,
+            store.transfer_ps,
+            ((q2, store.slot_ps), (engines, store.engines_ps)),
+            [Dependency(out, lag)],
+        )
     return float(schedule(tasks.graph()).end_ps.max()) / 1e9
 
 
