@@ -57,14 +57,28 @@ def join_batches(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.RecordBa
     """
     if len(batches) == 1:
         return normalized(batches[0])
-    joined = pa.Table.from_batches(batches, schema=table.arrow)
-    try:
-        chunks = joined.unify_dictionaries().combine_chunks().to_batches()
-    except pa.ArrowInvalid as error:
+    parts = one_table(table, batches).to_batches()
+    if len(parts) > 1:
         raise ColumnError(
-            f"{table.name}: too many distinct values in a dictionary column: {error}"
+            f"{table.name}: more than 2 GiB of text at once; append fewer rows at a time"
+        )
+    return normalized(parts[0]) if parts else to_batch(table, {c.name: [] for c in table.columns})
+
+
+def one_table(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """All rows, one unified dictionary a column, one chunk a column (more where its text exceeds 2 GiB).
+
+    Raises:
+        ColumnError: more distinct values than the dictionary's keys can number.
+    """
+    rows = pa.Table.from_batches(batches, schema=table.arrow)
+    try:
+        return rows.unify_dictionaries().combine_chunks()
+    except pa.ArrowInvalid as error:
+        reason = str(error).splitlines()[0]
+        raise ColumnError(
+            f"{table.name}: more than 127 distinct values in a column of small dictionary keys ({reason})"
         ) from error
-    return normalized(chunks[0]) if chunks else to_batch(table, {c.name: [] for c in table.columns})
 
 
 def normalized(batch: pa.RecordBatch) -> pa.RecordBatch:

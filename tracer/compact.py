@@ -9,14 +9,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from trnprof.tracer.files import directory_beside, sync
-from trnprof.tracer.manifest import MANIFEST, check_replaceable, read_fragments
-from trnprof.tracer.reader import open_trace
+from trnprof.tracer.errors import TraceError
+from trnprof.tracer.files import directory_beside, sync, writing
+from trnprof.tracer.manifest import FRAGMENTS, check_replaceable, read_fragments
+from trnprof.tracer.reader import Trace, open_trace
+from trnprof.tracer.schema import TABLES
 from trnprof.tracer.seal import write_sealed
 from trnprof.tracer.transfer import Destination, transfer_writer
+from trnprof.tracer.validate import damaged_files
 
 _PEAKS = "peaks.arrow"
-_OTHER = (MANIFEST, "workload.arrow")
+_REWRITTEN = {FRAGMENTS, _PEAKS, *TABLES}
+"""What is written anew; everything else (manifest, workload, files of other tools) is carried over."""
 
 
 def compact(
@@ -35,12 +39,16 @@ def compact(
         Where the small one is.
 
     Raises:
-        TraceError: ``path`` is not a readable trace.
+        TraceError: ``path`` is not a readable trace; or it would be replaced while a writer may still run, or with rows lost.
         OutputExistsError: ``out`` exists and ``force`` was not given.
         WriteError: it could not be written; everything is as before then.
     """
-    source = open_trace(path).path
+    trace = open_trace(path)
+    source = trace.path
     target = source if out is None else Path(out)
+    in_place = target.resolve() == source.resolve()
+    if in_place:
+        _check_may_replace(trace)
     check_replaceable(target, force=force or out is None)
     with directory_beside(target) as root:
         for fragment in read_fragments(source)[0]:
@@ -49,8 +57,32 @@ def compact(
             with pa.memory_map(str(source / _PEAKS)) as file:
                 peaks = ipc.open_file(file).read_all()
             write_sealed(root / _PEAKS, peaks.schema, peaks.to_batches(), "zstd")
-        for name in _OTHER:
-            if (source / name).exists():
-                shutil.copyfile(source / name, root / name)
-                sync(root / name)
+        for item in sorted(source.iterdir()):
+            if item.name not in _REWRITTEN:
+                _carry_over(item, root / item.name)
     return target
+
+
+def _check_may_replace(trace: Trace) -> None:
+    """Refuse to replace a trace that somebody may still write, or that would lose what a repair could save."""
+    unsealed = [p.message for p in trace.problems if p.kind == "unsealed"]
+    if unsealed:
+        raise TraceError(f"{trace.path}: {unsealed[0]}; give another output directory")
+    damage = [
+        p.message
+        for p in (*trace.problems, *damaged_files(trace).values())
+        if p.severity == "error"
+    ]
+    if damage:
+        raise TraceError(
+            f"{trace.path} is damaged ({damage[0]}); give another output directory to keep what can be read"
+        )
+
+
+def _carry_over(item: Path, target: Path) -> None:
+    with writing(target):
+        if item.is_dir():
+            shutil.copytree(item, target)
+        else:
+            shutil.copyfile(item, target)
+            sync(target)

@@ -47,4 +47,6 @@ class MissingExtraError(TrnprofError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; install it with: pip install 'trnprof[{extra}]'")
+        super().__init__(
+            f"{package} is not installed; install it with: pip install 'trnprof[{extra}]'"
+        )

@@ -20,7 +20,7 @@ from typing import Any, Final
 import trnprof
 from trnprof.tracer.errors import OutputExistsError, TraceError, WriteError
 from trnprof.tracer.files import write_json, writing
-from trnprof.tracer.schema import SCHEMA_VERSION, SHARD_BITS, WRITER_SHARD_BITS
+from trnprof.tracer.schema import SCHEMA_VERSION, SHARD_BITS, STREAMED, WRITER_SHARD_BITS
 
 FRAGMENTS: Final = "manifest.d"
 MANIFEST: Final = "manifest.json"
@@ -194,7 +194,22 @@ def read_manifest(path: Path) -> dict[str, Any]:
         TraceError: malformed, or of a schema version that is not read.
     """
     file = path / MANIFEST
-    return _read_json(file, "manifest") if file.exists() else {}
+    if not file.exists():
+        return {}
+    document = _read_json(file, "manifest")
+    expected: dict[str, type | tuple[type, ...]] = {
+        "is_simulation": bool,
+        "fragments": list,
+        "notes": list,
+        "system": (dict, type(None)),
+        "emulation": (dict, type(None)),
+    }
+    for key, type_ in expected.items():
+        if key in document and not isinstance(document[key], type_):
+            raise TraceError(
+                f"{file}: malformed manifest: {key!r} has a value of the wrong type; restore the file from a copy"
+            )
+    return document
 
 
 def read_fragments(path: Path) -> tuple[list[dict[str, Any]], list[Path]]:
@@ -231,12 +246,44 @@ def _check_fragment(file: Path, fragment: dict[str, Any]) -> dict[str, Any]:
             raise TraceError(
                 f"{file}: malformed fragment: {key!r} is missing or not a {type_.__name__}; restore the file from a copy"
             )
+    if fragment["writer"] != file.stem:
+        raise TraceError(
+            f"{file}: malformed fragment: it is of writer {fragment['writer']!r}; restore the file from a copy"
+        )
+    if not 0 <= fragment["number"] < MAX_WRITERS:
+        raise TraceError(
+            f"{file}: malformed fragment: number {fragment['number']} is not within 0..{MAX_WRITERS - 1}; restore the file from a copy"
+        )
+    if not all(
+        isinstance(c, dict) and isinstance(c.get("clock_id"), int) for c in fragment["clocks"]
+    ):
+        raise TraceError(
+            f"{file}: malformed fragment: a clock lacks clock_id; restore the file from a copy"
+        )
     for index, shard in enumerate(fragment["shards"]):
-        if not isinstance(shard, dict) or not {"table", "file", "rows", "bytes"} <= shard.keys():
+        if not _is_shard(shard, fragment["writer"]):
             raise TraceError(
-                f"{file}: malformed fragment: shards[{index}] lacks table, file, rows or bytes; restore the file from a copy"
+                f"{file}: malformed fragment: shards[{index}] lacks or distorts table, file, rows or bytes; restore the file from a copy"
             )
     return fragment
+
+
+def _is_shard(shard: Any, writer: str) -> bool:
+    """Whether an entry has what readers rely on, and names only files of its writer (a trace may come from anywhere)."""
+    if not isinstance(shard, dict) or not isinstance(shard.get("table"), str):
+        return False
+    counts = [shard.get("rows"), shard.get("bytes")]
+    if not all(isinstance(count, int) and count >= 0 for count in counts):
+        return False
+    table = shard["table"]
+    ordinal = r"-\d+" if table in STREAMED else ""
+    stem = re.escape(f"{table}/{writer}") + ordinal
+    suffixes = {"file": "", "rows_index": r"\.rows", "tracks_index": r"\.tracks"}
+    return all(
+        isinstance(shard.get(key), str) and re.fullmatch(rf"{stem}{suffix}\.arrow", shard[key])
+        for key, suffix in suffixes.items()
+        if key == "file" or shard.get(key) is not None
+    )
 
 
 def _read_json(file: Path, what: str) -> dict[str, Any]:
@@ -249,6 +296,10 @@ def _read_json(file: Path, what: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise TraceError(
             f"{file}: malformed {what}: not UTF-8 at byte {error.start}; restore the file from a copy"
+        ) from error
+    except RecursionError as error:
+        raise TraceError(
+            f"{file}: malformed {what}: nested too deep; restore the file from a copy"
         ) from error
     except OSError as error:
         raise TraceError(f"{file}: cannot be read: {error.strerror or error}") from error

@@ -50,14 +50,15 @@ def merge(
         ``out``.
 
     Raises:
-        TraceError: no path, or one is not a readable trace, or there are more writers than numbers.
+        TraceError: no path, one twice, ``out`` lies inside one, or one is not a readable trace, or there are more writers than numbers.
         OutputExistsError: ``out`` exists and ``force`` was not given.
         WriteError: it could not be written; ``out`` is as before then.
     """
     if not paths:
         raise TraceError("merge: no trace was given; name at least one")
-    traces = [open_trace(path) for path in paths]
     target = Path(out)
+    _check_distinct([Path(path) for path in paths], target)
+    traces = [open_trace(path) for path in paths]
     check_replaceable(target, force=force)
     with directory_beside(target) as root:
         _transfer_all(traces, root)
@@ -74,34 +75,58 @@ def merge(
 def collective_flows(trace: Trace) -> pl.DataFrame:
     """Flows that tie the events of one collective together across writers.
 
-    Two events belong to one collective if their operations share the group's name and ``group_seq``. The first event of the
-    writer with the lowest number is the source, the first of every other writer a target. It says that they belong together,
-    not which was earlier: their clocks may differ.
+    Two events belong to one collective if their operations share the group (name and ranks) and ``group_seq``. A writer
+    arrives with the first of its events; the last to arrive is the source, the others are targets. Starts are compared on
+    the Unix clock where the epoch of a track's clock is known, else as they are.
 
     Returns:
         Columns of ``flows``; pairs that the trace has already are left out.
     """
     ops = (
         trace.ops.filter(pl.col("group_id").is_not_null() & pl.col("group_seq").is_not_null())
-        .join(trace.groups.select("group_id", pl.col("name").alias("group")), on="group_id")
+        .join(
+            trace.groups.select("group_id", pl.struct("name", "ranks").alias("group")),
+            on="group_id",
+        )
         .select("op_id", "group", "group_seq")
     )
     writer = pl.col("event_id") // (1 << (SEQUENCE_BITS + WRITER_SHARD_BITS))
     first = (
-        trace.events.select("event_id", "op_id", "start_ns", writer.alias("writer"))
+        trace.events.select("event_id", "track_id", "op_id", "start_ns", writer.alias("writer"))
         .join(ops.lazy(), on="op_id")
-        .group_by("group", "group_seq", "writer")
-        .agg(pl.col("event_id").sort_by("start_ns", "event_id").first())
-        .sort("group", "group_seq", "writer")
+        .join(_epochs(trace).lazy(), on="track_id", how="left")
+        .with_columns(pl.col("start_ns") + pl.col("epoch_ns").fill_null(0))
+        .sort("start_ns", "event_id")
+        .group_by("group", "group_seq", "writer", maintain_order=True)
+        .agg(pl.col("event_id", "start_ns").first())
+        .sort("start_ns", "event_id", descending=[True, False])
         .collect()
     )
     source = pl.col("event_id").first().over("group", "group_seq")
-    pairs = first.select(
-        source.alias("source_event"), pl.col("event_id").alias("target_event")
-    ).filter(pl.col("source_event") != pl.col("target_event"))
+    pairs = first.select(source.alias("source_event"), pl.col("event_id").alias("target_event"))
+    pairs = pairs.filter(pl.col("source_event") != pl.col("target_event")).sort(pl.all())
     known = trace.flows.filter(pl.col("kind").cast(pl.String) == "collective").collect()
     new = pairs.join(known, on=["source_event", "target_event"], how="anti", maintain_order="left")
     return new.with_columns(kind=pl.lit("collective"), lag_ns=pl.lit(0, pl.Int64))
+
+
+def _epochs(trace: Trace) -> pl.DataFrame:
+    """``track_id`` and ``epoch_ns``, the Unix time of its clock's zero, 0 where nobody knows it."""
+    epochs = {
+        c["clock_id"]: c.get("epoch_unix_ns") or 0 for f in trace.fragments for c in f["clocks"]
+    }
+    epoch = pl.col("clock_id").replace_strict(epochs, default=0, return_dtype=pl.Int64)
+    return trace.tracks.select("track_id", epoch_ns=epoch)
+
+
+def _check_distinct(paths: Sequence[Path], target: Path) -> None:
+    seen: set[Path] = set()
+    for path in paths:
+        if path.resolve() in seen:
+            raise TraceError(f"merge: {path} is given twice")
+        seen.add(path.resolve())
+    if seen & set(target.resolve().parents):
+        raise TraceError(f"merge: {target} lies inside one of the traces; choose another output")
 
 
 def _transfer_all(traces: Sequence[Trace], root: Path) -> None:

@@ -104,15 +104,11 @@ class Table:
         return tuple(c.name for c in self.columns)
 
 
-def _required(
-    name: str, type_: pa.DataType, meaning: str, domain: tuple[str, ...] = ()
-) -> Column:
+def _required(name: str, type_: pa.DataType, meaning: str, domain: tuple[str, ...] = ()) -> Column:
     return Column(name, type_, False, meaning, domain)
 
 
-def _optional(
-    name: str, type_: pa.DataType, meaning: str, domain: tuple[str, ...] = ()
-) -> Column:
+def _optional(name: str, type_: pa.DataType, meaning: str, domain: tuple[str, ...] = ()) -> Column:
     return Column(name, type_, True, meaning, domain)
 
 
@@ -160,7 +156,9 @@ TRACKS: Final = Table(
         _optional("target_chip", pa.int32(), "links: where to"),
         _optional("replica_of", pa.uint32(), "the representative track whose events it repeats"),
         _required("replica_count", pa.int32(), "ranks this track stands for, itself included"),
-        _optional("max_duration_ns", pa.int64(), "longest event, so that readers know how far to look"),
+        _optional(
+            "max_duration_ns", pa.int64(), "longest event, so that readers know how far to look"
+        ),
         _optional("peak_flops", pa.float64(), "FLOP/s of the densest native datatype"),
         _optional("peak_bytes_per_s", pa.float64(), "bandwidth of this resource"),
         _optional("unit", pa.string(), "counters: unit of the value"),
@@ -242,8 +240,6 @@ COUNTERS: Final = Table(
     ),
 )
 
-TABLES: Final = {
-    t.name: t for t in (EVENTS, TRACKS, PEAKS, OPS, GROUPS, STEPS, FLOWS, COUNTERS)
-}
+TABLES: Final = {t.name: t for t in (EVENTS, TRACKS, PEAKS, OPS, GROUPS, STEPS, FLOWS, COUNTERS)}
 STREAMED: Final = ("events", "flows", "counters")
 """Tables that come in shards; the others are one file a writer (peaks: one a trace)."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 from numpy.typing import NDArray
 
-from trnprof.tracer.batches import normalized
+from trnprof.tracer.batches import normalized, one_table
 from trnprof.tracer.files import written_beside
 from trnprof.tracer.schema import SEQUENCE_BITS, TABLES, Table
 from trnprof.tracer.streams import batch_metadata
@@ -77,8 +77,9 @@ def seal_shard(
 
     Raises:
         WriteError: it could not be written; nothing is left then.
+        ColumnError: more distinct values than a dictionary column of one file can have.
     """
-    rows = pa.Table.from_batches(batches, schema=table.arrow).unify_dictionaries().combine_chunks()
+    rows = one_table(table, batches)
     order = _ORDERS[table.name](rows) if table.name in _ORDERS else None
     entry: dict[str, Any] = {"table": table.name, "file": file, "rows": rows.num_rows}
     entry |= _time_range(table, rows)
@@ -96,19 +97,17 @@ def seal_shard(
 
 
 def _in_order(rows: pa.Table, order: NDArray[np.int64] | None) -> Iterator[pa.RecordBatch]:
-    """The rows batch by batch, so that only one batch of gathered rows is in memory."""
-    if order is None:
-        yield from rows.to_batches(max_chunksize=BATCH_ROWS)
-        return
-    for first in range(0, len(order), BATCH_ROWS):
-        indices = pa.array(order[first : first + BATCH_ROWS])
+    """The rows in batches of BATCH_ROWS, so that only one batch of gathered rows is in memory."""
+    for first in range(0, rows.num_rows, BATCH_ROWS):
+        indices = None if order is None else pa.array(order[first : first + BATCH_ROWS])
         columns = [
-            column.slice(0, len(indices)).combine_chunks()
-            if column.null_count == len(column)
-            else pc.take(column, indices, boundscheck=False).combine_chunks()
+            column.slice(first, BATCH_ROWS)
+            if indices is None or column.null_count == len(column)
+            else pc.take(column, indices, boundscheck=False)
             for column in rows.columns
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        arrays = [column.combine_chunks() for column in columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
 
 def write_sealed(

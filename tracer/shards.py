@@ -151,7 +151,8 @@ def shard_number(fragment: Mapping[str, Any], table: str, path: Path) -> int:
 def _frame(table: Table, batches: list[pa.RecordBatch]) -> pl.LazyFrame:
     if not batches:
         return empty_frame(table).lazy()
-    frame = pl.from_arrow(pa.Table.from_batches(batches))
+    rows = [pa.RecordBatch.from_arrays(b.columns, schema=table.arrow) for b in batches]
+    frame = pl.from_arrow(pa.Table.from_batches(rows))
     assert isinstance(frame, pl.DataFrame)
     return frame.lazy()
 
@@ -164,7 +165,10 @@ def _why_not_mappable(table: Table, path: Path, entry: Mapping[str, Any]) -> str
     try:
         with pa.memory_map(str(path)) as source:
             schema = ipc.open_file(source).schema
-    except (pa.ArrowException, OSError) as failure:
+        for field in (schema, *schema):
+            for key, value in (field.metadata or {}).items():
+                key.decode(), value.decode()  # polars panics where this raises
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as failure:
         return f"is damaged ({str(failure).splitlines()[0]})"
     if not schema.equals(table.arrow, check_metadata=False):
         return f"does not have the columns of table {table.name}"

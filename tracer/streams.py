@@ -119,11 +119,15 @@ def read_stream(
     if not reader.schema.equals(table.arrow, check_metadata=False):
         message = f"{path.name} does not have the columns of table {table.name}; it is left out"
         return [], [error("foreign_columns", str(path), message)]
-    return _read_batches(path, source, reader, size)
+    return _read_batches(path, table, source, reader, size)
 
 
 def _read_batches(
-    path: Path, source: pa.MemoryMappedFile, reader: ipc.RecordBatchStreamReader, size: int
+    path: Path,
+    table: Table,
+    source: pa.MemoryMappedFile,
+    reader: ipc.RecordBatchStreamReader,
+    size: int,
 ) -> tuple[list[pa.RecordBatch], list[Problem]]:
     batches: list[pa.RecordBatch] = []
     problems: list[Problem] = []
@@ -141,7 +145,7 @@ def _read_batches(
             break
         good_end = source.tell()
         if is_whole(batch, metadata):
-            batches.append(batch)
+            batches.append(pa.RecordBatch.from_arrays(batch.columns, schema=table.arrow))
         else:
             corrupt += 1
     if corrupt:

@@ -47,7 +47,7 @@ def validate(trace: Trace) -> list[Problem]:
         Problems met while opening, then those of files, small tables, events, flows and counters.
     """
     problems = [*trace.problems]
-    damaged = _damaged_files(trace)
+    damaged = damaged_files(trace)
     problems += damaged.values()
     problems += _tracks(trace)
     problems += _ops(trace)
@@ -56,20 +56,19 @@ def validate(trace: Trace) -> list[Problem]:
     ids = EventIds()
     for where, part, shard in parts:
         problems += _event_ids(where, part, shard, ids)
-    checks = _event_checks(trace)
-    for where, part, _ in parts:
-        problems += _run(where, part, checks, "event_id", "event")
+    for where, part, shard in parts:
+        problems += _run(where, part, _event_checks(trace, shard), "event_id", "event")
         problems += _references(where, part, ("blocked_by",), "event_id", ids)
     problems += _overlaps([part for _, part, _ in parts])
     for where, part, _ in _parts(trace, "flows", damaged):
         problems += _run(where, part, _vocabulary("flows"), "target_event", "flow to event")
         problems += _references(where, part, ("source_event", "target_event"), "target_event", ids)
-    for where, part, _ in _parts(trace, "counters", damaged):
-        problems += _run(where, part, _counter_checks(trace), "timestamp_ns", "sample at")
+    for where, part, shard in _parts(trace, "counters", damaged):
+        problems += _run(where, part, _counter_checks(trace, shard), "timestamp_ns", "sample at")
     return sorted(problems, key=lambda p: p.severity != "error")
 
 
-def _damaged_files(trace: Trace) -> dict[Path, Problem]:
+def damaged_files(trace: Trace) -> dict[Path, Problem]:
     """Sealed files whose checksum is not that of their fragment, read whole."""
     damaged: dict[Path, Problem] = {}
     if not (trace.path / "manifest.d").is_dir():
@@ -148,8 +147,21 @@ def _dangling(column: str, kind: str, known: pl.Series, message: str) -> Check:
     return Check(kind, mask, message)
 
 
-def _event_checks(trace: Trace) -> list[Check]:
-    track, op = trace.tracks["track_id"], trace.ops["op_id"]
+def _own(trace: Trace, shard: Shard | None, table: str) -> pl.Series:
+    """The ids of the small table that rows of this shard may name: those of its writer."""
+    key = table.removesuffix("s")
+    ids: pl.Series = getattr(trace, table)[f"{key}_id"]
+    if shard is None:
+        return ids
+    first = getattr(shard.bases, key)
+    place = next(i for i, f in enumerate(trace.fragments) if f["writer"] == shard.writer)
+    following = trace.fragments[place + 1 : place + 2]
+    own = ids >= first
+    return ids.filter(own & (ids < following[0][f"{key}_base"]) if following else own)
+
+
+def _event_checks(trace: Trace, shard: Shard | None) -> list[Check]:
+    track, op = _own(trace, shard, "tracks"), _own(trace, shard, "ops")
     return [
         Check("negative_duration", pl.col("duration_ns") < 0, "events with a negative duration"),
         Check(
@@ -164,7 +176,7 @@ def _event_checks(trace: Trace) -> list[Check]:
     ]
 
 
-def _counter_checks(trace: Trace) -> list[Check]:
+def _counter_checks(trace: Trace, shard: Shard | None) -> list[Check]:
     tracks = trace.tracks
     other = tracks.filter(pl.col("kind").cast(pl.String) != "counter")["track_id"]
     backwards = pl.col("timestamp_ns") < pl.col("timestamp_ns").shift(1).over("track_id")
@@ -172,7 +184,7 @@ def _counter_checks(trace: Trace) -> list[Check]:
         _dangling(
             "track_id",
             "dangling_track",
-            tracks["track_id"],
+            _own(trace, shard, "tracks"),
             "samples on a track that does not exist",
         ),
         Check(

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from trnprof.tracer.batches import ColumnError, to_batch
-from trnprof.tracer.errors import WriteError
+from trnprof.tracer.errors import TrnprofError, WriteError
 from trnprof.tracer.files import writing
 from trnprof.tracer.manifest import FRAGMENTS, Clock, claim, new_fragment, write_fragment
 from trnprof.tracer.schema import (
@@ -284,7 +284,7 @@ class TraceWriter:
             return
         try:
             self.seal()
-        except WriteError:
+        except TrnprofError:
             if error is None:
                 raise
             error.add_note("the trace could not be sealed either; what was flushed stays readable")

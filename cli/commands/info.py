@@ -20,8 +20,8 @@ def info(
     """
     import json
 
-    from trnprof.tracer.info import info_lines, summarize
+    from trnprof.tracer.info import summary, summary_lines
     from trnprof.tracer.reader import open_trace
 
-    summary = summarize(open_trace(trace))
-    print(json.dumps(summary, indent=2) if as_json else "\n".join(info_lines(summary)))
+    found = summary(open_trace(trace))
+    print(json.dumps(found, indent=2) if as_json else "\n".join(summary_lines(found)))

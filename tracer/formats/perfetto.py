@@ -42,7 +42,7 @@ from trnprof.tracer.formats.perfetto_flows import (
     place_flows,
 )
 from trnprof.tracer.formats.perfetto_intern import CATEGORIES, NAMES, Interning, clean
-from trnprof.tracer.formats.perfetto_order import BATCH_ROWS, UnorderedError, event_batches
+from trnprof.tracer.formats.perfetto_order import UnorderedError, batches, event_batches
 from trnprof.tracer.formats.perfetto_plan import Plan, make_plan
 from trnprof.tracer.formats.perfetto_tracks import descriptors
 from trnprof.tracer.reader import Trace
@@ -168,7 +168,7 @@ def _write(
             file.write(data.data)
             slices += batch.height
             unfinished += batch["duration_ns"].null_count()
-        for batch in trace.counters.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+        for batch in batches(trace.counters):
             file.write(_sample_packets(batch, plan).data)
             samples += batch.height
     return slices, unfinished, samples

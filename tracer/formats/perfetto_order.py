@@ -25,6 +25,15 @@ class UnorderedError(Exception):
     """The events of a track do not come in order; sort them all and begin again."""
 
 
+def batches(rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """All rows, ``BATCH_ROWS`` at a time and in order; no more than one batch is held (collect_batches would read ahead)."""
+    at, height = 0, BATCH_ROWS
+    while height == BATCH_ROWS:
+        batch = rows.slice(at, BATCH_ROWS).collect()
+        at, height = at + BATCH_ROWS, batch.height
+        yield batch
+
+
 def event_batches(
     trace: Trace, columns: list[str], placement: Placement, *, sort: bool
 ) -> Iterator[pl.DataFrame]:
@@ -44,9 +53,9 @@ def event_batches(
     events = trace.events.select(*columns, busy)
     order = ["track_id", "start_ns", _BUSY]
     if sort:
-        events = events.sort(order)
+        events = events.sort(order).collect().lazy()
     busy_until = np.full(placement.track_id.size, np.iinfo(np.int64).min)
-    for unsorted in events.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+    for unsorted in batches(events):
         batch = unsorted if sort else unsorted.sort(order)
         _check(trace, batch, placement, busy_until, is_sorted=sort)
         yield batch.drop(_BUSY)

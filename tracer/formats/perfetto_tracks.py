@@ -91,29 +91,15 @@ def build_tree(
         if row["replica_of"] is None or row["track_id"] in used
     }
     _check_parents(trace, rows)
-    root = Node("")
     tops = [Node(axis.name, description=axis.description) for axis in axes.axes]
-    placed: dict[tuple[int, int], Node] = {}
-    shared: dict[tuple[int, str, str], Node] = {}
-    for track_id, row in rows.items():
-        axis = axes.axis_of_clock.get(row["clock_id"])
-        if axis is None:
-            continue
-        chain = [track_id]
-        while (axis, chain[-1]) not in placed and rows[chain[-1]]["parent_id"] is not None:
-            chain.append(rows[chain[-1]]["parent_id"])
-        for each in reversed(chain):
-            if (axis, each) not in placed:
-                above = rows[each]["parent_id"]
-                parent = tops[axis] if above is None else placed[axis, above]
-                placed[axis, each] = _place(trace, rows[each], parent, shared, used)
+    placed = _place_all(trace, rows, axes, tops, used)
     owners = {rank: _step_owner(rank, rows, axes) for rank, _ in step_lanes}
     steps = {
         (rank, lane): _step_track(rank, lane, placed[axes.axis_of_clock[clock], owner])
         for rank, lane in step_lanes
         for owner, clock in [owners[rank]]
     }
-    root.children = [t for t in tops if t.children] if len(tops) > 1 else tops[0].children
+    root = Node("", children=tops[0].children if len(tops) == 1 else tops)
     count = _finish(root)
     own = axes.axis_of_clock
     uuids = {i: n.uuid for (axis, i), n in placed.items() if own.get(rows[i]["clock_id"]) == axis}
@@ -182,6 +168,27 @@ def _check_parents(trace: Trace, rows: Mapping[int, Row]) -> None:
                 f"{trace.path}: tracks: track {at} stands under itself; run trnprof validate"
             )
         state.update(dict.fromkeys(chain, True))
+
+
+def _place_all(
+    trace: Trace, rows: Mapping[int, Row], axes: Axes, tops: Sequence[Node], used: Collection[int]
+) -> dict[tuple[int, int], Node]:
+    """The node of each track on the axis of its clock, and of what it stands under, on that same axis."""
+    placed: dict[tuple[int, int], Node] = {}
+    shared: dict[tuple[int, str, str], Node] = {}
+    for track_id, row in rows.items():
+        axis = axes.axis_of_clock.get(row["clock_id"])
+        if axis is None:
+            continue
+        chain = [track_id]
+        while (axis, chain[-1]) not in placed and rows[chain[-1]]["parent_id"] is not None:
+            chain.append(rows[chain[-1]]["parent_id"])
+        for each in reversed(chain):
+            if (axis, each) not in placed:
+                above = rows[each]["parent_id"]
+                parent = tops[axis] if above is None else placed[axis, above]
+                placed[axis, each] = _place(trace, rows[each], parent, shared, used)
+    return placed
 
 
 def _place(

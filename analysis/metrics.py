@@ -1,0 +1,293 @@
+"""How well was the machine used? Neuron Explorer's summary metrics, by its names and formulas (schema 7.4.0).
+
+Times are seconds, sizes bytes, ``*_percent`` fractions 0–1, as Neuron Explorer stores them. The formulas reproduce its
+published counters (tests/analysis/test_metrics.py): with BF16-equivalent FLOPs where datatypes are known,
+
+    hfu = adjusted_hardware_flops / (peak x total_time)
+    mfu_inst = (adjusted_hardware_flops - adjusted_transpose_flops) / (peak x total_time)
+    mfu_hlo = model_flops / (peak x total_time);   mfu is mfu_hlo where the model's FLOPs are known, else mfu_inst
+    mbu = (hbm_read_bytes + hbm_write_bytes) / (bandwidth x total_time)
+    mm_arithmetic_intensity = (hardware_flops - transpose_flops) / HBM bytes    (raw FLOPs, as its counters do)
+    peak_flops_bandwidth_ratio = peak / bandwidth
+    mfu_*_max_achievable = (FLOPs / HBM bytes) / peak_flops_bandwidth_ratio
+
+Peak and bandwidth come from the trace: the BF16 row of ``peaks`` (else the Tensor track's peak) and the core's
+``peak_bytes_per_s``. Two keys are ours: ``roofline_compute_s`` = sum over datatypes of hardware FLOPs / peak of that
+datatype, and ``roofline_memory_s`` = HBM bytes / bandwidth; a window's roofline time is the larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from trnprof.analysis.intervals import covered_ns
+from trnprof.analysis.scope import Scope
+from trnprof.tracer.reader import Trace
+
+ENGINES: Final = ("tensor", "vector", "scalar", "gpsimd", "sync")
+
+DTYPE_ALIASES: Final = {
+    "bfloat16": ("bf16",),
+    "float16": ("fp16", "half"),
+    "tfloat32": ("tf32", "fp32r"),
+    "float32": ("fp32", "float"),
+    "float8": ("fp8", "float8_e4m3", "float8_e5m2", "float8_e4m3fn", "float8_e4", "float8_e5"),
+    "uint8": (),
+    "mxfp8": (),
+    "mxfp4": (),
+}
+DOCUMENTED_MULTIPLIERS: Final = {
+    "bfloat16": 1.0,
+    "float16": 1.0,
+    "tfloat32": 1.0,
+    "float32": 4.0,
+    "float8": 0.5,
+    "uint8": 0.5,
+    "mxfp8": 0.25,
+    "mxfp4": 0.25,
+}
+"""BF16-equivalents of Neuron Explorer's adjusted_hardware_flops, for traces without a peaks table (FP8: Trn2 and Trn3)."""
+FP8_MULTIPLIER_V2: Final = 1.0
+"""The same for FP8 on NeuronCore-v2 (Trn1, Inf2)."""
+
+IS_DMA: Final = (pl.col("kind") == "dma_queue") | pl.col("category").is_in(["dma", "memory"])
+IS_COLLECTIVE: Final = (pl.col("kind") == "collective_stream") | (
+    pl.col("category") == "collective"
+)
+IS_MATMUL_ENGINE: Final = (pl.col("kind") != "engine") | (pl.col("resource") == "Tensor")
+"""FLOPs of the other engines are not matmul FLOPs and have no part in HFU and MFU."""
+
+
+def dtype_multipliers(trace: Trace) -> dict[str, float]:
+    """BF16-equivalent FLOPs of one FLOP of each datatype (lower-case name or alias).
+
+    peak(BF16) / peak(datatype) of the dense rows of ``peaks``; Neuron Explorer's documented table where it has none.
+    """
+    canonical = dict(DOCUMENTED_MULTIPLIERS)
+    core = str((trace.system.get("core") or {}).get("name", ""))
+    if core.endswith("v2"):
+        canonical["float8"] = FP8_MULTIPLIER_V2
+    peaks = tensor_peaks(trace)
+    if "bfloat16" in peaks:
+        canonical |= {dtype: peaks["bfloat16"] / peak for dtype, peak in peaks.items() if peak > 0}
+    return {
+        alias: value
+        for dtype, value in canonical.items()
+        for alias in (dtype, *DTYPE_ALIASES.get(dtype, ()))
+    }
+
+
+def tensor_peaks(trace: Trace) -> dict[str, float]:
+    """Dense peak FLOP/s of a Tensor track by datatype, under the names of DTYPE_ALIASES; {} without a peaks table."""
+    names = {alias: dtype for dtype, aliases in DTYPE_ALIASES.items() for alias in aliases}
+    is_tensor = (pl.col("track_kind") == "engine") & pl.col("track_name").is_in(["Tensor", ""])
+    rows = trace.peaks.filter(is_tensor & (pl.col("sparsity") == "dense"))
+    lower = rows["dtype"].cast(pl.String).str.to_lowercase().to_list()
+    return {names.get(d, d): float(p) for d, p in zip(lower, rows["flops_per_s"], strict=True)}
+
+
+def with_adjusted_flops(events: pl.LazyFrame, trace: Trace) -> pl.LazyFrame:
+    """Add ``matmul_flops``, ``adjusted_flops`` (both clipped to the window by ``share``) and ``hbm_bytes``."""
+    dtype = pl.col("dtype").cast(pl.String).str.to_lowercase()
+    factor = dtype.replace_strict(dtype_multipliers(trace), default=1.0, return_dtype=pl.Float64)
+    flops = pl.when(IS_MATMUL_ENGINE).then(pl.col("flops")).fill_null(0.0) * pl.col("share")
+    payload = pl.when(IS_DMA).then(pl.col("bytes")).fill_null(0) * pl.col("share")
+    reads = (pl.col("source_memory") == "hbm").fill_null(False)
+    writes = (pl.col("target_memory") == "hbm").fill_null(False)
+    return events.with_columns(
+        matmul_flops=flops,
+        adjusted_flops=flops * factor.fill_null(1.0),
+        dma_bytes=payload,
+        hbm_read=payload * reads,
+        hbm_write=payload * writes,
+        is_dma=IS_DMA.fill_null(False),
+        is_collective=IS_COLLECTIVE.fill_null(False),
+        is_transpose=pl.col("is_transpose").fill_null(False),
+    )
+
+
+def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
+    """Counters of each unit in each window, before any formula.
+
+    Returns:
+        One row a window and unit: window, unit_id, replica_count, peak_flops, peak_bytes_per_s, total_time,
+        total_active_time, FLOPs, bytes and counts under Neuron Explorer's names.
+    """
+    keys = ["window", "unit_id"]
+    inside = with_adjusted_flops(scope.in_windows(scope.events), trace)
+    is_transpose, starts = pl.col("is_transpose"), pl.col("starts_inside")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = inside.group_by(keys).agg(
+        hardware_flops=pl.col("matmul_flops").sum(),
+        transpose_flops=pl.col("matmul_flops").filter(is_transpose).sum(),
+        adjusted_hardware_flops=pl.col("adjusted_flops").sum(),
+        adjusted_transpose_flops=pl.col("adjusted_flops").filter(is_transpose).sum(),
+        hbm_read_bytes=pl.col("hbm_read").sum(),
+        hbm_write_bytes=pl.col("hbm_write").sum(),
+        dma_transfer_count=(pl.col("is_dma") & starts).sum(),
+        dma_transfer_total_bytes=pl.col("dma_bytes").sum(),
+        dma_transfer_time=length.filter(pl.col("is_dma")).sum() / 1e9,
+        cc_op_count=(pl.col("is_collective") & starts).sum(),
+        cc_op_time=length.filter(pl.col("is_collective")).sum() / 1e9,
+    )
+    unions = {
+        "total_active_time": inside,
+        "dma_active_time": inside.filter("is_dma"),
+        "cc_op_active_time": inside.filter("is_collective"),
+    }
+    actives = [covered_ns(events, keys, name) for name, events in unions.items()]
+    frames = pl.collect_all([sums, *actives, _model_flops(scope, trace)])
+    wide = scope.window_lengths().with_columns(total_time=pl.col("total_ns") / 1e9).drop("total_ns")
+    for frame in frames:
+        wide = wide.join(frame, on=keys, how="left")
+    in_seconds = [(pl.col(n).fill_null(0) / 1e9).alias(n) for n in unions]
+    counted = wide.with_columns(in_seconds).with_columns(pl.exclude(keys).fill_null(0))
+    return counted.join(unit_peaks(scope, trace), on="unit_id", how="left").sort(keys)
+
+
+def unit_peaks(scope: Scope, trace: Trace) -> pl.DataFrame:
+    """What each unit can do at most: unit_id, replica_count, peak_flops (BF16, dense), peak_bytes_per_s (HBM)."""
+    peaks = scope.units.select("unit_id", "replica_count", "peak_flops", "peak_bytes_per_s")
+    bfloat16 = tensor_peaks(trace).get("bfloat16")
+    return peaks if bfloat16 is None else peaks.with_columns(peak_flops=pl.lit(bfloat16))
+
+
+def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
+    """Each operation's model FLOPs once a step and rank, in the window that its step names (else where it starts).
+
+    Cores that share a rank share its operations: each counts an equal part.
+    """
+    flops = trace.ops.lazy().select("op_id", "model_flops").filter(pl.col("model_flops") > 0)
+    owner = scope.units.lazy().select(
+        "unit_id", rank_of=pl.coalesce(pl.col("rank"), -1 - pl.col("unit_id").cast(pl.Int64))
+    )
+    steps = scope.windows.lazy().select("window", "unit_id", window_step="step")
+    inside = scope.in_windows(scope.events.filter(pl.col("op_id").is_not_null()))
+    once = (
+        inside.join(flops, on="op_id")
+        .join(steps, on=["window", "unit_id"])
+        .filter(
+            pl.col("window_step").is_null()
+            | pl.col("step").is_null()
+            | (pl.col("window_step") == pl.col("step"))
+        )
+        .with_columns(
+            pl.col("step").fill_null(pl.col("step").max().over("window", "unit_id", "op_id"))
+        )
+        .unique(["window", "unit_id", "op_id", "step"])
+        .join(owner, on="unit_id")
+    )
+    sharers = pl.len().over("window", "rank_of", "op_id", "step")
+    return (
+        once.with_columns(part=pl.col("model_flops") / sharers)
+        .group_by("window", "unit_id")
+        .agg(pl.col("part").sum().alias("model_flops"))
+    )
+
+
+def combine_units(counters: pl.DataFrame) -> pl.DataFrame:
+    """All units of a window as one: times are means over cores, everything else sums; replicas weigh.
+
+    Returns:
+        One row a window, the columns of ``unit_counters`` without unit_id; replica_count is the number of cores.
+    """
+    weight = pl.col("replica_count")
+    is_time = [n for n in counters.columns if n.endswith(("_time", "_time_s"))]
+    is_sum = [
+        n for n in counters.columns if n not in (*is_time, "window", "unit_id", "replica_count")
+    ]
+    return (
+        counters.group_by("window")
+        .agg(
+            *((pl.col(n) * weight).sum() / weight.sum() for n in is_time),
+            *(
+                pl.when(pl.col(n).null_count() == 0).then((pl.col(n) * weight).sum()).alias(n)
+                for n in is_sum
+            ),
+            weight.sum(),
+        )
+        .sort("window")
+    )
+
+
+def derive(counters: pl.DataFrame, base_clock_ghz: float | None = None) -> pl.DataFrame:
+    """Add the metrics that follow from counters by formula (see the module's docstring for their source).
+
+    Args:
+        counters: total_time, total_active_time, model_flops, hardware_flops, transpose_flops,
+            adjusted_hardware_flops, adjusted_transpose_flops, hbm_read_bytes, hbm_write_bytes, peak_flops,
+            peak_bytes_per_s, and the dma_* and cc_* counters of ``unit_counters``.
+        base_clock_ghz: the core's base clock, for cycle counts.
+
+    Returns:
+        The frame with the metrics; null where a peak, the bandwidth, the clock or a divisor is missing.
+    """
+    peak_s = pl.col("peak_flops") * pl.col("total_time")
+    hbm = pl.col("hbm_read_bytes") + pl.col("hbm_write_bytes")
+    useful = pl.col("hardware_flops") - pl.col("transpose_flops")
+    adjusted = pl.col("adjusted_hardware_flops") - pl.col("adjusted_transpose_flops")
+    model = pl.when(pl.col("model_flops") > 0).then(pl.col("model_flops"))
+    frame = counters.with_columns(
+        total_active_time_percent=ratio(pl.col("total_active_time"), pl.col("total_time")),
+        hfu_estimated_percent=ratio(pl.col("adjusted_hardware_flops"), peak_s),
+        mfu_hlo_estimated_percent=ratio(model, peak_s),
+        mfu_inst_estimated_percent=ratio(adjusted, peak_s),
+        mbu_estimated_percent=ratio(hbm, pl.col("peak_bytes_per_s") * pl.col("total_time")),
+        mm_arithmetic_intensity=ratio(useful, hbm),
+        peak_flops_bandwidth_ratio=ratio(pl.col("peak_flops"), pl.col("peak_bytes_per_s")),
+        hbm_bytes_per_s=ratio(hbm, pl.col("total_time")),
+        dma_active_time_percent=ratio(pl.col("dma_active_time"), pl.col("total_time")),
+        dma_transfer_average_bytes=ratio(
+            pl.col("dma_transfer_total_bytes"), pl.col("dma_transfer_count")
+        ),
+        cc_op_active_time_percent=ratio(pl.col("cc_op_active_time"), pl.col("total_time")),
+        neuroncore_cycle_count=pl.col("total_time") * pl.lit(base_clock_ghz, pl.Float64) * 1e9,
+        roofline_compute_s=ratio(pl.col("adjusted_hardware_flops"), pl.col("peak_flops")),
+        roofline_memory_s=ratio(hbm, pl.col("peak_bytes_per_s")),
+    )
+    ridge = pl.col("peak_flops_bandwidth_ratio")
+    return frame.with_columns(
+        mfu_estimated_percent=pl.coalesce(
+            "mfu_hlo_estimated_percent", "mfu_inst_estimated_percent"
+        ),
+        mfu_hlo_max_achievable_estimated_percent=ratio(ratio(model, hbm), ridge),
+        mfu_inst_max_achievable_estimated_percent=ratio(pl.col("mm_arithmetic_intensity"), ridge),
+        roofline_s=pl.max_horizontal("roofline_compute_s", "roofline_memory_s"),
+    ).with_columns(
+        mfu_max_achievable_estimated_percent=pl.coalesce(
+            "mfu_hlo_max_achievable_estimated_percent", "mfu_inst_max_achievable_estimated_percent"
+        )
+    )
+
+
+def engine_metrics(engines: pl.DataFrame) -> dict[tuple[int, int], dict[str, float | int | None]]:
+    """``{engine}_engine_*`` metrics from ``engine_utilization``.
+
+    Returns:
+        By (window, unit_id): instruction_time, active_time (s), active_time_percent, instruction_count of each engine.
+    """
+    named = engines.with_columns(key=pl.col("resource").str.to_lowercase()).filter(
+        pl.col("key").is_in(ENGINES)
+    )
+    found: dict[tuple[int, int], dict[str, float | int | None]] = {}
+    for row in named.iter_rows(named=True):
+        found.setdefault((row["window"], row["unit_id"]), {}).update(_engine_entries(row))
+    return found
+
+
+def _engine_entries(row: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
+    prefix = f"{row['key']}_engine"
+    return {
+        f"{prefix}_instruction_time": (row["instruction_ns"] or 0) / 1e9,
+        f"{prefix}_active_time": (row["active_ns"] or 0) / 1e9,
+        f"{prefix}_active_time_percent": row["active_percent"],
+        f"{prefix}_instruction_count": row["instruction_count"],
+    }
+
+
+def ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
+    """Null instead of a division by zero."""
+    return pl.when(denominator > 0).then(numerator / denominator)

@@ -1,0 +1,218 @@
+"""Which operators take the time, and what bounds each of them?
+
+An operator is a (name, module path, phase): paths that differ only in numbers are one (``layers.*.mlp``); one that
+stands alone keeps its number. Events that implement no operation count under their own name.
+
+*Attributed time* of an operator: the time in which at least one of its events is active on an engine, a DMA queue or a
+collective stream of the core (union). Operators run side by side, so that shares may sum to more than 1.
+
+What bounds it: each resource's active time as a share of the attributed time is compared; DMA triggers (category sync)
+are a resource of their own, *issue*.
+
+    latency-bound         no resource is active for BUSY_SHARE of the attributed time: it waits on results
+    DMA-issue-bound       issue is the busiest; or DMA is, and moves, while active, less than DISPATCH_SHARE of the core's
+                          bandwidth (without a known bandwidth: less than SMALL_DMA_BYTES a transfer)
+    DMA-bandwidth-bound   DMA is the busiest otherwise
+    tensor-, vector-, scalar-, gpsimd-, collective-bound   that one is the busiest
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from trnprof.analysis.intervals import covered_ns
+from trnprof.analysis.metrics import ratio, unit_peaks, with_adjusted_flops
+from trnprof.analysis.scope import Scope
+from trnprof.tracer.reader import Trace
+
+BUSY_SHARE: Final = 0.5
+"""Ours: what is idle more than half of the time cannot be what bounds."""
+DISPATCH_SHARE: Final = 0.5
+"""Ours: under half of the bandwidth, more of each transfer's time goes to its fixed cost than to its bytes."""
+SMALL_DMA_BYTES: Final = 32_768
+"""Neuron Explorer's documented target for the average DMA size."""
+TOP: Final = 20
+
+LATENCY, ISSUE, BANDWIDTH = "latency-bound", "DMA-issue-bound", "DMA-bandwidth-bound"
+_KEYS: Final = ["window", "unit_id", "operator"]
+
+
+def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
+    """The operators that take most of each window, means over its cores (replicas weigh).
+
+    Returns:
+        At most ``top`` rows a window, longest first: window, name, module, phase, count (operations, or events where there
+        are none), event_count, time_ns (attributed), share_of_active, adjusted_flops, hbm_bytes, dma_bytes, dma_count,
+        bound_by, bound_share (active share of what bounds it), roofline_ns (larger of FLOPs/peak and HBM bytes/bandwidth,
+        null if neither is known), roofline_share, achieved_flops_per_s, achieved_bytes_per_s (both over attributed time).
+    """
+    labels, numbers = operator_labels(trace.ops)
+    inside = _with_operator(scope, trace, numbers)
+    resources = _active_by_resource(inside)
+    is_event = pl.col("op_id").is_null().all()
+    in_steps = pl.struct("op_id", "step").filter(pl.col("step").is_not_null()).n_unique()
+    executions = pl.max_horizontal(pl.col("op_id").n_unique(), in_steps)
+    sums = inside.group_by(_KEYS).agg(
+        pl.col("name").first().cast(pl.String).alias("event_name"),
+        pl.when(is_event).then(pl.col("starts_inside").sum()).otherwise(executions).alias("count"),
+        pl.col("starts_inside").sum().alias("event_count"),
+        pl.col("adjusted_flops").sum(),
+        (pl.col("hbm_read") + pl.col("hbm_write")).sum().alias("hbm_bytes"),
+        pl.col("dma_bytes").sum(),
+        (pl.col("is_dma") & pl.col("starts_inside")).sum().alias("dma_count"),
+    )
+    sums_, times, active, busy = pl.collect_all(
+        [
+            sums,
+            covered_ns(inside, _KEYS, "time_ns"),
+            covered_ns(inside, ["window", "unit_id"], "active_ns"),
+            resources,
+        ]
+    )
+    rows = sums_.join(times, on=_KEYS, how="left").with_columns(pl.col("time_ns").fill_null(0))
+    combined = _over_units(rows, busy, active, scope, trace)
+    named = combined.join(labels, on="operator", how="left").with_columns(
+        pl.coalesce("name", "event_name").alias("name")
+    )
+    chosen = named.sort(
+        "window", "time_ns", "name", "operator", descending=[False, True, False, False]
+    )
+    return classify(chosen.group_by("window", maintain_order=True).head(top))
+
+
+def operator_labels(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Group operations into operators.
+
+    Args:
+        ops: the trace's table.
+
+    Returns:
+        Labels (operator int64, name, module, phase) and the operator of each op_id (op_id, operator).
+    """
+    parents = ops.select(parent_id="op_id", parent_path="module_path")
+    placed = ops.join(parents.unique("parent_id"), on="parent_id", how="left").select(
+        "op_id",
+        "name",
+        path=pl.coalesce("module_path", "parent_path").fill_null(""),
+        phase=pl.col("phase").cast(pl.String),
+    )
+    pattern = pl.col("path").str.replace_all(r"(^|\.)\d+\b", "${1}*")
+    groups = (
+        placed.with_columns(pattern=pattern)
+        .group_by("name", "pattern", "phase")
+        .agg(pl.col("path").n_unique().alias("paths"), pl.col("path").first(), pl.col("op_id"))
+        .sort("name", "pattern", "phase")
+        .with_row_index("operator")
+        .with_columns(pl.col("operator").cast(pl.Int64))
+    )
+    module = pl.when(pl.col("paths") > 1).then(pl.col("pattern")).otherwise(pl.col("path"))
+    labels = groups.select("operator", "name", module=module, phase="phase")
+    numbers = groups.select("op_id", "operator").explode("op_id", empty_as_null=False)
+    return labels, numbers.unique("op_id")
+
+
+def classify(rows: pl.DataFrame) -> pl.DataFrame:
+    """Say what bounds each row, by the rules of the module's docstring.
+
+    Args:
+        rows: time_ns, busiest (resource), busiest_ns, dma_bytes, dma_count, peak_bytes_per_s.
+
+    Returns:
+        The rows with bound_by and bound_share in place of busiest and busiest_ns.
+    """
+    share = ratio(pl.col("busiest_ns"), pl.col("time_ns"))
+    moved = ratio(pl.col("dma_bytes") * 1e9, pl.col("busiest_ns"))
+    of_bandwidth = ratio(moved, pl.col("peak_bytes_per_s"))
+    size = ratio(pl.col("dma_bytes"), pl.col("dma_count"))
+    is_dispatch = pl.coalesce(of_bandwidth < DISPATCH_SHARE, size < SMALL_DMA_BYTES, pl.lit(False))
+    busiest = pl.col("busiest")
+    bound = (
+        pl.when(share.fill_null(0.0) < BUSY_SHARE)
+        .then(pl.lit(LATENCY))
+        .when((busiest == "Issue") | (busiest == "DMA") & is_dispatch)
+        .then(pl.lit(ISSUE))
+        .when(busiest == "DMA")
+        .then(pl.lit(BANDWIDTH))
+        .otherwise(busiest.str.to_lowercase() + "-bound")
+    )
+    return rows.with_columns(bound_by=bound, bound_share=share).drop("busiest", "busiest_ns")
+
+
+def _with_operator(scope: Scope, trace: Trace, numbers: pl.DataFrame) -> pl.LazyFrame:
+    """Events in windows with their operator; events without operation get numbers below 0, one a name."""
+    own = -1 - pl.col("name").cast(pl.Categorical).to_physical().cast(pl.Int64)
+    inside = with_adjusted_flops(scope.in_windows(scope.events), trace)
+    return inside.join(numbers.lazy(), on="op_id", how="left").with_columns(
+        operator=pl.coalesce("operator", own)
+    )
+
+
+def _active_by_resource(inside: pl.LazyFrame) -> pl.LazyFrame:
+    worker = (
+        pl.when(pl.col("category") == "sync")
+        .then(pl.lit("Issue"))
+        .when("is_collective")
+        .then(pl.lit("Collective"))
+        .when("is_dma")
+        .then(pl.lit("DMA"))
+        .otherwise("resource")
+    )
+    return covered_ns(inside.with_columns(worker=worker), [*_KEYS, "worker"], "busy_ns")
+
+
+def _over_units(
+    rows: pl.DataFrame, busy: pl.DataFrame, active: pl.DataFrame, scope: Scope, trace: Trace
+) -> pl.DataFrame:
+    """Means over the cores of each window; a core where an operator does not run counts as 0."""
+    peaks = unit_peaks(scope, trace)
+    weight = pl.col("replica_count")
+    totals = (
+        scope.windows.join(peaks, on="unit_id")
+        .join(active, on=["window", "unit_id"], how="left")
+        .group_by("window")
+        .agg(
+            weight.sum().alias("total"),
+            pl.col("peak_bytes_per_s").mean(),
+            (pl.col("active_ns") * weight).sum() / weight.sum(),
+        )
+    )
+    compute_ns = pl.col("adjusted_flops") / pl.col("peak_flops") * 1e9
+    memory_ns = pl.col("hbm_bytes") / pl.col("peak_bytes_per_s") * 1e9
+    means = ["time_ns", "roofline_ns", "adjusted_flops", "hbm_bytes", "dma_bytes"]
+    combined = (
+        rows.join(peaks, on="unit_id")
+        .with_columns(roofline_ns=pl.max_horizontal(compute_ns, memory_ns))
+        .group_by("window", "operator")
+        .agg(
+            pl.col("event_name").first(),
+            *((pl.col(n) * weight).sum().alias(n) for n in means),
+            *(pl.col(n).sum() for n in ("count", "event_count", "dma_count")),
+            pl.col("roofline_ns").null_count().alias("unknown"),
+        )
+        .join(totals, on="window")
+        .with_columns(pl.col(n) / pl.col("total") for n in means)
+        .with_columns(roofline_ns=pl.when(pl.col("unknown") == 0).then("roofline_ns"))
+    )
+    workers = (
+        busy.join(peaks, on="unit_id")
+        .group_by("window", "operator", "worker")
+        .agg((pl.col("busy_ns") * weight).sum())
+        .sort("busy_ns", "worker", descending=[True, False])
+        .group_by("window", "operator", maintain_order=True)
+        .agg(
+            pl.col("worker").first().alias("busiest"), pl.col("busy_ns").first().alias("busiest_ns")
+        )
+    )
+    return (
+        combined.join(workers, on=["window", "operator"], how="left")
+        .with_columns(pl.col("busiest_ns") / pl.col("total"))
+        .with_columns(
+            share_of_active=ratio(pl.col("time_ns"), pl.col("active_ns")),
+            roofline_share=ratio(pl.col("roofline_ns"), pl.col("time_ns")),
+            achieved_flops_per_s=ratio(pl.col("adjusted_flops") * 1e9, pl.col("time_ns")),
+            achieved_bytes_per_s=ratio(pl.col("hbm_bytes") * 1e9, pl.col("time_ns")),
+        )
+        .drop("active_ns", "total", "unknown")
+    )

@@ -1,0 +1,292 @@
+"""How does a report read in a terminal? The dict of ``report.build_report`` as text, 80 columns, no colour, no boxes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from trnprof.analysis.report import focused_window
+from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate, printable
+
+WIDTH: Final = 80
+BAR: Final = 28
+TOP_ROWS: Final = 10
+MAX_STEPS: Final = 12
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
+_PARTS: Final = {
+    "compute_ns": "compute",
+    "exposed_collective_ns": "exposed comm",
+    "exposed_dma_ns": "exposed DMA",
+    "host_ns": "host",
+    "idle_ns": "idle",
+}
+_REASONS: Final = ("data", "buffer", "queue", "semaphore", "engine")
+
+Section = list[str]
+
+
+def render_text(report: Mapping[str, Any]) -> str:
+    """The report as text.
+
+    Args:
+        report: as ``build_report`` returns it.
+
+    Returns:
+        Lines of at most WIDTH columns, the last one ended.
+    """
+    window = focused_window(report)
+    is_silent = "nothing_to_say" in window["metrics"]
+    device = (_verdict, _breakdown, _engines, _operators)
+    sections = [
+        _head(report, window),
+        *(() if is_silent else (section(window) for section in device)),
+        _steps(report),
+        _host(report),
+        _foot(report),
+    ]
+    return "\n\n".join("\n".join(s) for s in sections if s) + "\n"
+
+
+def bar(share: float, width: int = BAR) -> str:
+    """A bar of ``width`` columns at 1, in eighths of a column.
+
+    >>> bar(0.5, 4), bar(0.28125, 4), bar(0.0, 4)
+    ('██', '█▏', '')
+    """
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+
+
+def _head(report: Mapping[str, Any], window: Mapping[str, Any]) -> Section:
+    system = report["system"] or {}
+    cores = report["core_count"]
+    parts = [
+        report["trace"],
+        _which(report, window),
+        system.get("name") or "unknown system",
+        f"{cores} core{'s' * (cores != 1)}" if cores else "",
+        _origin(report),
+    ]
+    lines = [*_wrapped("  ·  ".join(printable(str(p)) for p in parts if p), ""), "─" * WIDTH]
+    metrics = window["metrics"]
+    if "nothing_to_say" in metrics:
+        return [*lines, *_silent("Device", metrics)]
+    count = max(1, window["steps"])
+    each = "a step" if window["steps"] else "in all"
+    roofline = metrics["roofline_s"]
+    figures = [
+        f"{format_ns(window['breakdown']['total_ns'] / count)} {each}",
+        f"MFU {format_percent(metrics['mfu_estimated_percent'])}",
+        f"HFU {format_percent(metrics['hfu_estimated_percent'])}",
+        f"HBM {format_percent(metrics['mbu_estimated_percent'])}",
+        f"roofline {format_ns(roofline * 1e9 / count) if roofline else '–'}",
+    ]
+    return [*lines, " " + "    ".join(figures)]
+
+
+def _which(report: Mapping[str, Any], window: Mapping[str, Any]) -> str:
+    total = len(report["steps"])
+    if window["step"] is not None:
+        return f"step {window['step']} (of {total})"
+    return f"{total} step{'s' * (total != 1)}" if total else "no steps"
+
+
+def _origin(report: Mapping[str, Any]) -> str:
+    execution = report["execution"] or {}
+    if not report["is_simulation"]:
+        return "measured" if report["core_count"] else "host only"
+    return ", ".join(["emulated", *[str(execution[k]) for k in ("execution",) if k in execution]])
+
+
+def _verdict(window: Mapping[str, Any]) -> Section:
+    said = window["verdict"]
+    if "nothing_to_say" in said:
+        return _silent("What holds it back", said)
+    lines = [" What holds it back"]
+    for number, sentence in enumerate(said["sentences"], 1):
+        lines += _wrapped(printable(sentence), f" {number}  ", "    ")
+    return lines
+
+
+def _breakdown(window: Mapping[str, Any]) -> Section:
+    parts = window["breakdown"]
+    if "nothing_to_say" in parts:
+        return _silent("Where the time goes", parts)
+    total, count = parts["total_ns"], max(1, window["steps"])
+    if not total:
+        return [" Where the time goes", "   nothing to say, because the window has no length"]
+    shown = {k: name for k, name in _PARTS.items() if parts[k] or k in ("compute_ns", "idle_ns")}
+    scale, unit, digits = _time_unit(max(parts[k] for k in shown) / count)
+    lines = [f" Where the {'step' if window['steps'] else 'time'} goes"]
+    for key, name in shown.items():
+        time = f"{parts[key] / count / scale:.{digits}f} {unit}"
+        share = parts[key] / total
+        lines.append(f" {name:<14}{bar(share):<{BAR}}{time:>22}{format_percent(share):>14}")
+    time = f"{total / count / scale:.{digits}f} {unit}"
+    return [*lines, f" {'sum':<14}{'':<{BAR}}{time:>22}{format_percent(1.0):>14}"]
+
+
+def _engines(window: Mapping[str, Any]) -> Section:
+    rows = window["engines"]
+    if not rows or not window["breakdown"]["total_ns"]:
+        return []
+    head = f" {'Engines':<12}{'active':>9}  idle, waits for:"
+    lines = [
+        f"{head:<40}" + "  (% of the time)",
+        f" {'':<12}{'':>9}" + _columns([*_REASONS, "other", "end"]),
+    ]
+    for row in rows:
+        idle = row["idle_by_reason_s"]
+        total = row["active_time"] + sum(idle.values())
+        shown = {k: idle.get(k, 0.0) for k in _REASONS}
+        end = idle.get("none_after", 0.0)
+        other = sum(idle.values()) - sum(shown.values()) - end
+        cells = [
+            f"{v / total * 100:.1f}" if total else "–"
+            for v in (*shown.values(), max(0.0, other), end)
+        ]
+        name = row["name"] if row["tracks"] == 1 else f"{row['name']} x{row['tracks']}"
+        lines.append(
+            f" {_fit(name, 12):<12}{format_percent(row['active_time_percent']):>9}{_columns(cells)}"
+        )
+    lines.append(
+        " DMA: active is the union of its queues, waits are a mean queue's. end: nothing more comes."
+    )
+    return [lines[0], lines[1], *lines[2:-1], *_wrapped(lines[-1].strip(), " ")]
+
+
+def _columns(cells: Sequence[str]) -> str:
+    return "".join(f"{c:>8}" if c != "semaphore" else f"{'sema':>8}" for c in cells)
+
+
+def _operators(window: Mapping[str, Any]) -> Section:
+    rows = window["operators"]
+    if not isinstance(rows, list):
+        return _silent("Operators", rows)
+    shown = rows[:TOP_ROWS]
+    scale, unit, digits = _time_unit(max(r["time_ns"] for r in shown) / max(1, window["steps"]))
+    lines = [
+        f" {'Operators':<33}{'time ' + unit:>10}{'share':>8}{'count':>7}  {'bound by':<14}{'roof':>5}"
+    ]
+    for row in shown:
+        name = " ".join(p for p in (row["module"], row["name"], _phase(row["phase"])) if p)
+        time = f"{row['time_ns'] / max(1, window['steps']) / scale:.{digits}f}"
+        share = "–" if row["share_of_active"] is None else f"{row['share_of_active'] * 100:.1f} %"
+        roofline = "–" if row["roofline_share"] is None else f"{row['roofline_share'] * 100:.0f} %"
+        bound = row["bound_by"].removesuffix("-bound")
+        lines.append(
+            f" {_fit(name, 33):<33}{time:>10}{share:>8}{row['count']:>7}  {bound:<14}{roofline:>5}"
+        )
+    note = "Time in which any of an operator's events is active, share of the active time; operators overlap, so shares may sum to more than 100 %."
+    return [*lines, *_wrapped(note, " ")]
+
+
+def _phase(phase: str | None) -> str:
+    return {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}.get(phase or "", phase or "")
+
+
+def _steps(report: Mapping[str, Any]) -> Section:
+    steps = report["steps"]
+    if len(steps) < 2 and report["core_count"]:
+        return []
+    if not steps:
+        return []
+    lines = [f" {'Steps':<24}{'time':>12}{'MFU':>10}{'HBM':>10}{'idle':>10}  bound by"]
+    for step in steps[:MAX_STEPS]:
+        label = _fit(step["label"] or f"step {step['step']}", 16)
+        head = f" {step['step']:>5}  {label:<17}{format_ns(step['end_ns'] - step['start_ns']):>12}"
+        lines.append(head + _step_figures(step))
+    if len(steps) > MAX_STEPS:
+        lines.append(f" … and {len(steps) - MAX_STEPS} more: --json has them all")
+    return lines
+
+
+def _step_figures(step: Mapping[str, Any]) -> str:
+    metrics, parts = step["metrics"], step["breakdown"]
+    if "nothing_to_say" in metrics or not parts["total_ns"]:
+        return ""
+    mfu, hbm = metrics["mfu_estimated_percent"], metrics["mbu_estimated_percent"]
+    shares = (mfu, hbm, parts["idle_ns"] / parts["total_ns"])
+    bound = step["verdict"].get("bound_by", "–").removesuffix("-bound")
+    return "".join(f"{format_percent(s):>10}" for s in shares) + f"  {bound}"
+
+
+def _host(report: Mapping[str, Any]) -> Section:
+    threads = report["host"]
+    if not isinstance(threads, list):
+        return []
+    lines = [f" {'Host threads':<40}{'active':>12}{'spans':>10}  own clock"]
+    for thread in threads[:TOP_ROWS]:
+        active = format_ns(thread["active_time"] * 1e9)
+        lines.append(f" {_fit(thread['name'], 39):<40}{active:>12}{thread['span_count']:>10}")
+        for span in thread["spans"][:3]:
+            time = format_ns(span["time_s"] * 1e9)
+            lines.append(f"   {_fit(span['name'], 37):<38}{time:>12}{span['count']:>10}")
+    if len(threads) > TOP_ROWS:
+        lines.append(f" … and {len(threads) - TOP_ROWS} more threads")
+    return lines
+
+
+def _foot(report: Mapping[str, Any]) -> Section:
+    lines: Section = []
+    system, execution = report["system"] or {}, report["execution"] or {}
+    if report["is_simulation"] and system:
+        estimates = len(execution.get("estimates") or system.get("estimates") or ())
+        fallback = execution.get("fallback_time_percent")
+        text = f"Emulated on {system['name']} ({system.get('core') or 'core unknown'}), {estimates} estimates used"
+        text += (
+            ""
+            if fallback is None
+            else f"; roofline fallback {format_percent(fallback)} of the time"
+        )
+        lines += _wrapped(printable(text) + ".", " ")
+    lines += _throughput(focused_window(report)["metrics"])
+    for note in (*execution.get("notes", ()), *report["notes"]):
+        lines += _wrapped(printable(f"Note: {note}"), " ", "   ")
+    if report["problems"]:
+        count = len(report["problems"])
+        lines += _wrapped(
+            f"{count} problem{'s' * (count != 1)} met while reading: trnprof validate tells.", " "
+        )
+    return lines
+
+
+def _throughput(metrics: Mapping[str, Any]) -> Section:
+    if not metrics.get("hbm_bytes_per_s"):
+        return []
+    average = metrics["dma_transfer_average_bytes"]
+    size = "" if average is None else f", {format_bytes(average, 3)} a transfer"
+    peak = metrics["peak_bytes_per_s"]
+    of_peak = f" of {format_rate(peak, 'B/s', 3)}" if peak else ""
+    return _wrapped(
+        f"HBM traffic {format_rate(metrics['hbm_bytes_per_s'], 'B/s', 3)}{of_peak}{size}.", " "
+    )
+
+
+def _silent(title: str, section: Mapping[str, Any]) -> Section:
+    return [f" {title}", *_wrapped(f"nothing to say, {section['nothing_to_say']}", "   ")]
+
+
+def _time_unit(longest_ns: float) -> tuple[float, str, int]:
+    """One unit for a column: its scale in ns, its name, decimals."""
+    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if longest_ns >= scale:
+            return scale, unit, 2
+    return 1.0, "ns", 0
+
+
+def _fit(text: str, width: int) -> str:
+    """At most ``width`` columns, cut in the middle."""
+    text = printable(text)
+    if len(text) <= width:
+        return text
+    left = (width - 1) // 2
+    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
+
+
+def _wrapped(text: str, first: str, then: str | None = None) -> Section:
+    rest = first if then is None else then
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )

@@ -1,0 +1,292 @@
+"""What bounds this step, how far is it from the roofline, and what would help? Three sentences, each with its numbers.
+
+Which resource bounds: exposed collectives if they take EXPOSED_SHARE of the time and more than exposed DMA and idle each;
+else the busiest of Tensor, Vector, Scalar, GpSimd and DMA if it is active for BUSY_SHARE (DMA: bandwidth or issue by the rule
+of ``operators``); else nothing does and the step is latency-bound: its work waits for earlier results.
+
+Gains are upper bounds, marked ``~``: what the trace says would go away if the named cause vanished and nothing else moved.
+A gain under WORTHWHILE of the step is not proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trnprof.analysis.operators import BANDWIDTH, DISPATCH_SHARE, ISSUE, LATENCY, SMALL_DMA_BYTES
+from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate
+
+BUSY_SHARE: Final = 0.5
+"""Ours: what idles more than half of the step is not what bounds it."""
+EXPOSED_SHARE: Final = 0.2
+"""Ours: a fifth of the step in collectives that nothing hides is worth naming before any engine."""
+TRANSPOSE_SHARE: Final = 0.10
+"""Neuron Explorer's printed threshold: transposes over 10 % of hardware FLOPs."""
+WORTHWHILE: Final = 0.01
+"""report.md: no finding under 1 % of the step."""
+NOTHING: Final = "nothing"
+
+COLLECTIVE: Final = "collective-bound"
+_COMPUTE: Final = ("Tensor", "Vector", "Scalar", "GpSimd")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to try: the sentence's middle, and what it would save at most (ns)."""
+
+    text: str
+    gain_ns: float
+
+
+def verdict(window: Mapping[str, Any]) -> dict[str, Any]:
+    """The three sentences for one window of a report.
+
+    Args:
+        window: metrics, engines, breakdown, operators, steps, as ``report.build_report`` makes them.
+
+    Returns:
+        bound_by, sentences (three strings), roofline_gap (times the roofline, null if unknown), gain_upper_bound_ns (null if
+        nothing is proposed); or nothing_to_say.
+    """
+    silent = window["metrics"].get("nothing_to_say")
+    if silent:
+        return {"nothing_to_say": silent}
+    total_ns = float(window["breakdown"]["total_ns"])
+    if total_ns <= 0 or not window["metrics"]["total_active_time"]:
+        return {"nothing_to_say": "because no event of the device takes time in this window"}
+    bound = bound_by(window)
+    advice = _advice(window, bound)
+    is_worth = advice is not None and advice.gain_ns >= WORTHWHILE * total_ns
+    return {
+        "bound_by": bound,
+        "sentences": [
+            _what_bounds(window, bound),
+            _how_far(window, total_ns),
+            _what_to_try(window, advice if is_worth else None, total_ns),
+        ],
+        "roofline_gap": _gap(window, total_ns),
+        "gain_upper_bound_ns": advice.gain_ns if advice is not None and is_worth else None,
+    }
+
+
+def bound_by(window: Mapping[str, Any]) -> str:
+    """What bounds a window, by the rule of the module's docstring: ``tensor-bound``, ``DMA-issue-bound``, ….
+
+    Args:
+        window: metrics, engines and breakdown of a report's window.
+    """
+    parts = window["breakdown"]
+    exposed = parts["exposed_collective_ns"]
+    others = max(parts["exposed_dma_ns"], parts["idle_ns"], parts["host_ns"])
+    if exposed >= EXPOSED_SHARE * parts["total_ns"] and exposed > others:
+        return COLLECTIVE
+    busiest = _busiest(window["engines"])
+    if busiest is None or (busiest["active_time_percent"] or 0.0) < BUSY_SHARE:
+        return LATENCY
+    if busiest["name"] != "DMA":
+        return f"{busiest['name'].lower()}-bound"
+    return ISSUE if _is_dispatch(window["metrics"]) else BANDWIDTH
+
+
+def _busiest(engines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    ranked = [e for e in engines if e["name"] != "Sync"]
+    return max(ranked, key=lambda e: e["active_time_percent"] or 0.0, default=None)
+
+
+def _is_dispatch(metrics: Mapping[str, Any]) -> bool:
+    moved, active = metrics["dma_transfer_total_bytes"], metrics["dma_active_time"]
+    bandwidth = metrics["peak_bytes_per_s"]
+    if bandwidth and active:
+        return bool(moved / active < DISPATCH_SHARE * bandwidth)
+    return (metrics["dma_transfer_average_bytes"] or 0) < SMALL_DMA_BYTES
+
+
+def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
+    engines = {e["name"]: e for e in window["engines"]}
+    main = engines.get("Tensor") or _busiest(window["engines"])
+    start = "" if main is None else _state(main) + ": "
+    share = format_percent
+    parts, metrics = window["breakdown"], window["metrics"]
+    total = parts["total_ns"]
+    if bound == COLLECTIVE:
+        end = f"exposed collectives bound this {_noun(window)} ({share(parts['exposed_collective_ns'] / total)} of it)"
+    elif bound == BANDWIDTH:
+        end = f"DMA bandwidth bounds this {_noun(window)} ({_hbm(metrics)}, DMA active {share(_active(engines, 'DMA'))})"
+    elif bound == ISSUE:
+        size = format_bytes(metrics["dma_transfer_average_bytes"] or 0, 3)
+        end = f"issuing DMAs bounds this {_noun(window)} (DMA active {share(_active(engines, 'DMA'))} with {size} a transfer, {_hbm(metrics)})"
+    elif bound == LATENCY:
+        busiest = _busiest(window["engines"])
+        most = (
+            "no engine runs"
+            if busiest is None
+            else f"the busiest, {busiest['name']}, is active {share(busiest['active_time_percent'])}"
+        )
+        end = f"latency and dependencies bound this {_noun(window)} ({most}; {share(parts['idle_ns'] / total)} of it nothing runs)"
+    else:
+        name = next((n for n in engines if bound == f"{n.lower()}-bound"), bound)
+        end = f"{name} bounds this {_noun(window)}"
+        if main is None or name != main["name"]:
+            end += f" (active {share(_active(engines, name))})"
+    return f"{start}{end}."
+
+
+def _state(engine: Mapping[str, Any]) -> str:
+    """``Tensor is active 41 % and waits 32 % for data``."""
+    active, idle = engine["active_time"], engine["idle_by_reason_s"]
+    total = active + sum(idle.values())
+    waits = [(v, k) for k, v in idle.items() if k not in ("none_after", "unknown")]
+    text = f"{engine['name']} is active {format_percent(engine['active_time_percent'])}"
+    if not waits or total <= 0:
+        return text
+    longest, reason = max(waits)
+    return f"{text} and waits {format_percent(longest / total)} for {_reason(reason)}"
+
+
+def _reason(reason: str) -> str:
+    phrases = {
+        "buffer": "a free buffer",
+        "engine": "other work on it",
+        "queue": "a DMA queue",
+        "semaphore": "semaphores",
+        "link": "links",
+        "peer": "peers",
+        "collective": "collectives",
+        "host": "the host",
+    }
+    return phrases.get(reason, reason)
+
+
+def _how_far(window: Mapping[str, Any], total_ns: float) -> str:
+    count = max(1, window["steps"])
+    took = format_ns(total_ns / count, 3)
+    many = f" on average ({count} steps)" if count > 1 else ""
+    metrics = window["metrics"]
+    gap = _gap(window, total_ns)
+    if gap is None:
+        return f"The {_noun(window)} takes {took}{many}; its roofline is unknown, because the trace gives no FLOPs, bytes or peaks."
+    compute, memory = metrics["roofline_compute_s"] or 0.0, metrics["roofline_memory_s"] or 0.0
+    by, other, second = (
+        ("HBM bytes", "FLOPs", compute) if memory >= compute else ("FLOPs", "HBM bytes", memory)
+    )
+    floor = format_ns(metrics["roofline_s"] * 1e9 / count, 3)
+    return (
+        f"The {_noun(window)} takes {took}{many}; its roofline is {floor} ({gap:.1f}x), set by {by}; "
+        f"{other} alone need {format_ns(second * 1e9 / count, 3)}."
+    )
+
+
+def _gap(window: Mapping[str, Any], total_ns: float) -> float | None:
+    roofline_s = window["metrics"]["roofline_s"]
+    return total_ns / 1e9 / roofline_s if roofline_s else None
+
+
+def _what_to_try(window: Mapping[str, Any], advice: Advice | None, total_ns: float) -> str:
+    if advice is None:
+        gap = _gap(window, total_ns)
+        rest = "" if gap is None else f"; it runs at {format_percent(1 / gap)} of its roofline"
+        return f"Nothing that this report looks for would save {format_percent(WORTHWHILE, 0)} of the {_noun(window)}{rest}."
+    gain = format_ns(advice.gain_ns / max(1, window["steps"]), 3)
+    a_step = " a step" if window["steps"] > 1 else ""
+    return f"Try {advice.text}: would save at most ~{gain}{a_step} (~{format_percent(advice.gain_ns / total_ns)})."
+
+
+def _advice(window: Mapping[str, Any], bound: str) -> Advice | None:
+    parts, metrics = window["breakdown"], window["metrics"]
+    where = _where(window, bound)
+    if bound == COLLECTIVE:
+        return Advice("overlapping collectives with compute", parts["exposed_collective_ns"])
+    if bound == BANDWIDTH:
+        text = f"moving fewer HBM bytes (fusion, reuse in SBUF, a narrower datatype){where} or hiding them behind compute"
+        return Advice(text, parts["exposed_dma_ns"])
+    if bound == ISSUE:
+        size = format_bytes(metrics["dma_transfer_average_bytes"] or 0, 3)
+        text = f"fewer, larger DMAs ({size} a transfer now, {format_bytes(SMALL_DMA_BYTES, 3)} or more is the target){where}"
+        return Advice(text, _issue_gain_ns(parts, metrics))
+    if bound == LATENCY:
+        waits = _longest_wait(window["engines"], max(1, window["steps"]))
+        text = f"more independent work in flight{where}; the longest wait is {waits}"
+        return Advice(text, parts["idle_ns"] + parts["host_ns"] + parts["exposed_dma_ns"])
+    if bound == "tensor-bound":
+        return _tensor_advice(window)
+    return Advice(
+        f"moving work off {bound.removesuffix('-bound').capitalize()}{where}",
+        _lead_ns(window["engines"]),
+    )
+
+
+def _issue_gain_ns(parts: Mapping[str, Any], metrics: Mapping[str, Any]) -> float:
+    """Exposed DMA, and no more than DMA is active beyond what its bytes need at full bandwidth."""
+    exposed = float(parts["exposed_dma_ns"])
+    if not metrics["peak_bytes_per_s"]:
+        return exposed
+    needed_s = metrics["dma_transfer_total_bytes"] / metrics["peak_bytes_per_s"]
+    return max(0.0, min(exposed, float(metrics["dma_active_time"] - needed_s) * 1e9))
+
+
+def _tensor_advice(window: Mapping[str, Any]) -> Advice | None:
+    """Transposes and wide datatypes cost Tensor time in proportion to their BF16-equivalent FLOPs."""
+    metrics = window["metrics"]
+    flops = metrics["adjusted_hardware_flops"]
+    tensor_ns = (metrics.get("tensor_engine_active_time") or 0.0) * 1e9
+    lead_ns = _lead_ns(window["engines"])
+    if not flops:
+        return None
+    found = []
+    transposes = metrics["adjusted_transpose_flops"] / flops
+    if transposes > TRANSPOSE_SHARE:
+        text = f"layouts without transposes on Tensor ({format_percent(transposes)} of its FLOPs)"
+        found.append(Advice(text, min(lead_ns, transposes * tensor_ns)))
+    widening = 1 - metrics["hardware_flops"] / flops
+    if widening > WORTHWHILE:
+        text = f"BF16 matmuls (wider datatypes are {format_percent(widening)} of Tensor's work){_where(window, 'tensor-bound')}"
+        found.append(Advice(text, min(lead_ns, widening * tensor_ns)))
+    below_ns = tensor_ns - (metrics["roofline_compute_s"] or 0.0) * 1e9
+    text = f"fuller matmul tiles (Tensor's FLOPs need {format_percent(1 - below_ns / tensor_ns if tensor_ns else None)} of its active time)"
+    found.append(Advice(text + _where(window, "tensor-bound"), min(lead_ns, below_ns)))
+    return max(found, key=lambda a: a.gain_ns)
+
+
+def _lead_ns(engines: Sequence[Mapping[str, Any]]) -> float:
+    """How much longer the busiest resource is active than the next: beyond that, the next one bounds."""
+    times = sorted((e["active_time"] * 1e9 for e in engines if e["name"] != "Sync"), reverse=True)
+    return float(times[0] - times[1]) if len(times) > 1 else float(sum(times))
+
+
+def _longest_wait(engines: Sequence[Mapping[str, Any]], steps: int) -> str:
+    waits = [
+        (seconds, e["name"], reason)
+        for e in engines
+        if e["name"] in _COMPUTE and e["active_time"] > 0
+        for reason, seconds in e["idle_by_reason_s"].items()
+        if reason not in ("none_after", "unknown")
+    ]
+    if not waits:
+        return "not told by the trace"
+    seconds, name, reason = max(waits)
+    return f"{name}'s for {_reason(reason)}, {format_ns(seconds * 1e9 / steps, 3)}"
+
+
+def _where(window: Mapping[str, Any], bound: str) -> str:
+    """`` first in layers.*.mlp mm``: the longest operator that the same thing bounds."""
+    operators = window["operators"]
+    rows = operators if isinstance(operators, list) else []
+    first = next((o for o in rows if o["bound_by"] == bound and o["time_ns"] > 0), None)
+    if first is None:
+        return ""
+    return f", first in {' '.join(p for p in (first['module'], first['name']) if p)}"
+
+
+def _active(engines: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+    return engines[name]["active_time_percent"] if name in engines else None
+
+
+def _hbm(metrics: Mapping[str, Any]) -> str:
+    if metrics["mbu_estimated_percent"] is None:
+        return "HBM bandwidth unknown"
+    return f"HBM at {format_percent(metrics['mbu_estimated_percent'])} of {format_rate(metrics['peak_bytes_per_s'], 'B/s', 3)}"
+
+
+def _noun(window: Mapping[str, Any]) -> str:
+    return "step" if window["step"] is not None or window["steps"] else "trace"

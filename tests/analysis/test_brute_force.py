@@ -1,0 +1,279 @@
+"""Every figure of a random trace against plain loops over its nanoseconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.analysis.traces import (
+    DMA0,
+    DMA1,
+    ENGINE_NAMES,
+    TENSOR,
+    Row,
+    build,
+    core_tracks,
+    event,
+    step,
+)
+
+from trnprof.analysis.breakdown import PARTS, step_breakdown
+from trnprof.analysis.metrics import unit_counters
+from trnprof.analysis.operators import top_operators
+from trnprof.analysis.scope import Scope, device_scope
+from trnprof.analysis.utilization import engine_utilization, unit_activity
+from trnprof.analysis.waits import NONE_AFTER, UNKNOWN, idle_by_reason
+from trnprof.tracer.reader import Trace
+
+CORES = 2
+LANES = [TENSOR + 10 * c + i for c in range(CORES) for i in range(7)]
+STEPS = ((0, 10, 60), (1, 60, 95))
+WINDOWS = (*((a, b) for _, a, b in STEPS), (10, 95))
+FACTORS = {"bfloat16": 1.0, "float32": 4.0, None: 1.0}
+OPS = [
+    {"op_id": 0, "name": "mm", "module_path": "layers.0.mlp", "phase": "forward"},
+    {"op_id": 1, "name": "mm", "module_path": "layers.1.mlp", "phase": "forward"},
+    {"op_id": 2, "name": "add", "module_path": "norm.3", "phase": "forward"},
+]
+OPERATOR = {0: ("layers.*.mlp", "mm"), 1: ("layers.*.mlp", "mm"), 2: ("norm.3", "add")}
+
+
+@st.composite
+def lane_events(draw: st.DrawFn, track: int) -> list[Row]:
+    """Events of one lane: nothing overlaps, some have no duration, the last may be open."""
+    rows: list[Row] = []
+    at = draw(st.integers(0, 40))
+    for _ in range(draw(st.integers(0, 4))):
+        length = draw(st.integers(0, 25))
+        columns: dict[str, Any] = {
+            "op_id": draw(st.sampled_from((None, 0, 1, 2))),
+            "wait_reason": draw(st.sampled_from((None, "data", "buffer", "host"))),
+            "name": draw(st.sampled_from(("a", "b"))),
+        }
+        if track % 10 in (DMA0 % 10, DMA1 % 10):
+            columns["bytes"] = draw(st.integers(0, 100))
+            columns["source_memory"] = draw(st.sampled_from(("hbm", "sbuf")))
+            columns["target_memory"] = draw(st.sampled_from(("hbm", "sbuf")))
+        else:
+            columns["category"] = draw(st.sampled_from(("compute", "sync", "collective", "marker")))
+            columns["flops"] = draw(st.sampled_from((None, 8.0, 64.0)))
+            columns["dtype"] = draw(st.sampled_from(tuple(FACTORS)))
+            columns["is_transpose"] = draw(st.sampled_from((None, True)))
+        rows.append(event(track, at, length, **columns))
+        at += length + draw(st.integers(0, 12))
+    if draw(st.booleans()):
+        rows.append(event(track, at, None))  # still open when the recording ended
+    return rows
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> tuple[Trace, list[Row]]:
+    rows = [row for track in LANES for row in draw(lane_events(track))]
+    rows = draw(st.permutations(rows)) if len(rows) < 8 else rows
+    # the steps must meet the span of the events, or they are taken for another clock's
+    rows += [event(draw(st.sampled_from(LANES[:5])), at, 1) for at in (-10, 200)]
+    steps = [step(*s, rank=r) for s in STEPS for r in range(CORES)]
+    trace = build(rows, tracks=core_tracks(CORES), ops=OPS, steps=steps)
+    return trace, rows
+
+
+def core_of(row: Row) -> int:
+    return int(row["track_id"] - TENSOR) // 10
+
+
+def resource_of(row: Row) -> str:
+    index = (row["track_id"] - TENSOR) % 10
+    return ENGINE_NAMES[index] if index < len(ENGINE_NAMES) else "DMA"
+
+
+def operator_of(row: Row) -> tuple[str | None, str]:
+    op_id = row.get("op_id")
+    return (None, row.get("name", "op")) if op_id is None else OPERATOR[op_id]
+
+
+def counted(rows: list[Row]) -> list[Row]:
+    return [r for r in rows if r["duration_ns"] is not None and r.get("category") != "marker"]
+
+
+def inside(row: Row, window: tuple[int, int]) -> set[int]:
+    """The nanoseconds of a window that an event covers."""
+    start, end = row["start_ns"], row["start_ns"] + row["duration_ns"]
+    return set(range(max(start, window[0]), min(end, window[1])))
+
+
+def starts_in(row: Row, window: tuple[int, int]) -> bool:
+    return bool(window[0] <= row["start_ns"] < window[1])
+
+
+def share(row: Row, window: tuple[int, int]) -> float:
+    if not row["duration_ns"]:
+        return float(starts_in(row, window))
+    return len(inside(row, window)) / int(row["duration_ns"])
+
+
+def opened(trace: Trace) -> Scope:
+    scope = device_scope(trace)
+    assert scope is not None
+    return scope.cached()
+
+
+@settings(max_examples=25, deadline=None)
+@given(traces())
+def test_utilization(given_trace: tuple[Trace, list[Row]]) -> None:
+    trace, rows = given_trace
+    scope = opened(trace)
+    found = engine_utilization(scope)
+    assert found.height == len(WINDOWS) * CORES * (len(ENGINE_NAMES) + 1)
+    for row in found.iter_rows(named=True):
+        window, core = WINDOWS[row["window"]], row["unit_id"] - 2
+        own = [r for r in counted(rows) if core_of(r) == core and resource_of(r) == row["resource"]]
+        covered = set().union(*(inside(r, window) for r in own))
+        assert row["active_ns"] == len(covered)
+        assert row["instruction_ns"] == sum(len(inside(r, window)) for r in own)
+        assert row["instruction_count"] == sum(starts_in(r, window) for r in own)
+        assert row["active_percent"] == pytest.approx(len(covered) / (window[1] - window[0]))
+    for row in unit_activity(scope).iter_rows(named=True):
+        own = [r for r in counted(rows) if core_of(r) == row["unit_id"] - 2]
+        covered = set().union(*(inside(r, WINDOWS[row["window"]]) for r in own))
+        assert row["active_ns"] == len(covered)
+
+
+def is_dma(row: Row) -> bool:
+    return resource_of(row) == "DMA"
+
+
+def is_collective(row: Row) -> bool:
+    return row.get("category") == "collective"
+
+
+@settings(max_examples=25, deadline=None)
+@given(traces())
+def test_counters(given_trace: tuple[Trace, list[Row]]) -> None:
+    trace, rows = given_trace
+    for found in unit_counters(opened(trace), trace).iter_rows(named=True):
+        window = WINDOWS[found["window"]]
+        own = [r for r in counted(rows) if core_of(r) == found["unit_id"] - 2]
+        matmuls = [
+            (
+                (r.get("flops") or 0.0) * share(r, window),
+                FACTORS[r.get("dtype")],
+                r.get("is_transpose"),
+            )
+            for r in own
+            if resource_of(r) == "Tensor"
+        ]
+        assert found["hardware_flops"] == pytest.approx(sum(f for f, _, _ in matmuls))
+        assert found["transpose_flops"] == pytest.approx(sum(f for f, _, t in matmuls if t))
+        assert found["adjusted_hardware_flops"] == pytest.approx(sum(f * x for f, x, _ in matmuls))
+        assert found["adjusted_transpose_flops"] == pytest.approx(
+            sum(f * x for f, x, t in matmuls if t)
+        )
+        dmas = [r for r in own if is_dma(r)]
+        for side, name in (
+            ("source_memory", "hbm_read_bytes"),
+            ("target_memory", "hbm_write_bytes"),
+        ):
+            moved = sum(r["bytes"] * share(r, window) for r in dmas if r[side] == "hbm")
+            assert found[name] == pytest.approx(moved)
+        assert found["dma_transfer_count"] == sum(starts_in(r, window) for r in dmas)
+        dma_ns = len(set().union(*(inside(r, window) for r in dmas)))
+        assert found["dma_active_time"] == pytest.approx(dma_ns / 1e9)
+        collective_ns = len(set().union(*(inside(r, window) for r in own if is_collective(r))))
+        assert found["cc_op_active_time"] == pytest.approx(collective_ns / 1e9)
+
+
+def brute_force_waits(rows: list[Row], track: int, window: tuple[int, int]) -> Counter[str]:
+    """Each idle nanosecond of a lane charged to the next event on it that takes no part of it."""
+    own = sorted(
+        (r for r in counted(rows) if r["track_id"] == track),
+        key=lambda r: (r["start_ns"], r["duration_ns"]),
+    )
+    busy = set().union(*(inside(r, window) for r in own))
+    found: Counter[str] = Counter()
+    for instant in range(*window):
+        if instant in busy:
+            continue
+        after = next((r for r in own if r["start_ns"] > instant), None)
+        found[NONE_AFTER if after is None else after.get("wait_reason") or UNKNOWN] += 1
+    return found
+
+
+@settings(max_examples=25, deadline=None)
+@given(traces())
+def test_idle_by_reason_closes_on_the_window(given_trace: tuple[Trace, list[Row]]) -> None:
+    trace, rows = given_trace
+    scope = opened(trace)
+    found: dict[tuple[int, int, str], Counter[str]] = {}
+    for row in idle_by_reason(scope).iter_rows(named=True):
+        key = (row["window"], row["unit_id"] - 2, row["resource"])
+        found.setdefault(key, Counter())[row["reason"]] = row["idle_ns"]
+    for number, window in enumerate(WINDOWS):
+        for core in range(CORES):
+            for index, name in enumerate((*ENGINE_NAMES, "DMA")):
+                first = TENSOR + 10 * core + index
+                lanes = [first, first + 1] if name == "DMA" else [first]
+                waits = sum((brute_force_waits(rows, t, window) for t in lanes), Counter())
+                assert found.get((number, core, name), Counter()) == waits
+    summed = {
+        (r["window"], r["unit_id"], r["resource"]): r for r in engine_utilization(scope).to_dicts()
+    }
+    for (number, core, name), waits in found.items():
+        row = summed[number, core + 2, name]
+        assert row["instruction_ns"] + sum(waits.values()) == row["total_ns"] * row["tracks"]
+
+
+def part_of(instant: int, own: list[Row], host: set[int], window: tuple[int, int]) -> str:
+    active = [r for r in own if instant in inside(r, window)]
+    if any(not is_dma(r) and r.get("category") not in ("sync", "collective") for r in active):
+        return "compute"
+    if any(is_collective(r) for r in active):
+        return "exposed_collective"
+    if active:
+        return "exposed_dma"
+    return "host" if instant in host else "idle"
+
+
+@settings(max_examples=15, deadline=None)
+@given(traces())
+def test_breakdown_is_a_partition_of_the_step(given_trace: tuple[Trace, list[Row]]) -> None:
+    trace, rows = given_trace
+    for found in step_breakdown(opened(trace)).iter_rows(named=True):
+        window, core = WINDOWS[found["window"]], found["unit_id"] - 2
+        assert sum(found[p] for p in PARTS) == found["total_ns"] == window[1] - window[0]
+        own = [r for r in counted(rows) if core_of(r) == core]
+        host = {
+            t
+            for lane in range(TENSOR + 10 * core, TENSOR + 10 * core + 7)
+            for t in range(*window)
+            if brute_force_waits(rows, lane, (t, t + 1))["host"]
+        }
+        expected = Counter(part_of(t, own, host, window) for t in range(*window))
+        assert {p: found[p] for p in PARTS} == {p: expected[p] for p in PARTS}
+
+
+@settings(max_examples=25, deadline=None)
+@given(traces())
+def test_operators(given_trace: tuple[Trace, list[Row]]) -> None:
+    trace, rows = given_trace
+    found = {
+        (r["window"], r["module"], r["name"]): r
+        for r in top_operators(opened(trace), trace).to_dicts()
+    }
+    for number, window in enumerate(WINDOWS):
+        groups: dict[tuple[str | None, str], list[Row]] = {}
+        for row in counted(rows):
+            meets = inside(row, window) or (not row["duration_ns"] and starts_in(row, window))
+            if meets:
+                groups.setdefault(operator_of(row), []).append(row)
+        assert {k[1:] for k in found if k[0] == number} == set(groups)
+        for (module, name), events in groups.items():
+            row = found[number, module, name]
+            cores = [[e for e in events if core_of(e) == c] for c in range(CORES)]
+            times = [len(set().union(*(inside(e, window) for e in own))) for own in cores]
+            assert row["time_ns"] == pytest.approx(sum(times) / CORES)
+            assert row["event_count"] == sum(starts_in(e, window) for e in events)
+            moved = sum(e["bytes"] * share(e, window) for e in events if is_dma(e))
+            assert row["dma_bytes"] == pytest.approx(moved / CORES)

@@ -1,0 +1,260 @@
+"""The report: verdicts on traces made for them, degenerate input, and text that fits 80 columns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.analysis.traces import (
+    BANDWIDTH,
+    DMA0,
+    PEAK_FLOPS,
+    SYNC,
+    TENSOR,
+    VECTOR,
+    Row,
+    build,
+    core_tracks,
+    event,
+    step,
+)
+
+from trnprof.analysis.operators import operator_labels
+from trnprof.analysis.render_text import bar, render_text
+from trnprof.analysis.report import build_report
+from trnprof.tracer.errors import TrnprofError
+from trnprof.tracer.reader import Trace
+
+THREADS: list[Row] = [
+    {"track_id": 50, "kind": "thread", "name": "main", "clock_id": 1},
+    {"track_id": 51, "kind": "thread", "name": "main", "clock_id": 1, "lane": 1},
+]
+LATE = 10**15
+
+
+def load(start_ns: int, duration_ns: int, fraction: float, **columns: Any) -> Row:
+    """A DMA from HBM at a fraction of the core's bandwidth."""
+    moved = round(fraction * BANDWIDTH * duration_ns / 1e9)
+    memories = {"source_memory": "hbm", "target_memory": "sbuf"}
+    return event(DMA0, start_ns, duration_ns, bytes=moved, **memories, **columns)
+
+
+def matmul(start_ns: int, duration_ns: int, fraction: float = 1.0, **columns: Any) -> Row:
+    return event(
+        TENSOR,
+        start_ns,
+        duration_ns,
+        flops=fraction * PEAK_FLOPS * duration_ns / 1e9,
+        dtype="bfloat16",
+        **columns,
+    )
+
+
+STEP = [step(0, 0, 1_000_000)]
+FAULTS: dict[str, tuple[list[Row], int | None]] = {
+    # one DMA after the other at 95 % of bandwidth; Tensor waits for it
+    "DMA-bandwidth-bound": (
+        [load(0, 900_000, 0.95), matmul(900_000, 100_000, wait_reason="data")],
+        900_000,
+    ),
+    # active all the time, a tenth of the bandwidth
+    "DMA-issue-bound": (
+        [load(100 * i, 100, 0.1) for i in range(9_000)] + [matmul(900_000, 100_000)],
+        810_000,
+    ),
+    # every third FLOP is fp32's fourfold cost: 1/3 of the work at BF16 rate
+    "tensor-bound": (
+        [
+            event(TENSOR, 0, 900_000, flops=PEAK_FLOPS / 4 * 900e-6, dtype="float32"),
+            load(0, 100_000, 0.9),
+        ],
+        675_000,
+    ),
+    "vector-bound": ([event(VECTOR, 0, 800_000), matmul(100_000, 300_000)], 500_000),
+    "latency-bound": (
+        [event(VECTOR, 0, 200_000), matmul(600_000, 200_000, wait_reason="data")],
+        600_000,
+    ),
+    "collective-bound": (
+        [
+            matmul(0, 600_000),
+            event(VECTOR, 600_000, 400_000, category="collective", name="all_reduce"),
+        ],
+        400_000,
+    ),
+}
+
+
+@pytest.mark.parametrize("bound", FAULTS)
+def test_planted_fault_is_the_verdict_with_its_gain(bound: str) -> None:
+    events, gain_ns = FAULTS[bound]
+    verdict = build_report(build(events, steps=STEP), step=0)["steps"][0]["verdict"]
+    assert verdict["bound_by"] == bound
+    assert verdict["gain_upper_bound_ns"] == pytest.approx(gain_ns, rel=1e-3)
+    first, second, third = verdict["sentences"]
+    assert "bound" in first
+    assert "roofline" in second
+    assert third.startswith("Try ")
+    assert "~" in third
+
+
+def test_healthy_step_proposes_nothing() -> None:
+    events = [matmul(0, 1_000_000), load(0, 995_000, 0.9)]
+    verdict = build_report(build(events, steps=STEP))["overall"]["verdict"]
+    assert verdict["bound_by"] == "tensor-bound"
+    assert verdict["gain_upper_bound_ns"] is None
+    assert verdict["roofline_gap"] == pytest.approx(1.0)
+    assert verdict["sentences"][2].startswith("Nothing")
+
+
+def test_verdict_sentences_tell_numbers() -> None:
+    events = [
+        load(0, 1_000_000, 0.92),
+        *(matmul(i * 100_000 + 59_000, 41_000, wait_reason="data") for i in range(10)),
+    ]
+    first, second, _ = build_report(build(events, steps=STEP))["overall"]["verdict"]["sentences"]
+    assert first == (
+        "Tensor is active 41.0 % and waits 59.0 % for data: DMA bandwidth bounds this step "
+        "(HBM at 92.0 % of 362 GB/s, DMA active 100.0 %)."
+    )
+    assert (
+        second
+        == "The step takes 1 ms; its roofline is 920 µs (1.1x), set by HBM bytes; FLOPs alone need 410 µs."
+    )
+
+
+@pytest.mark.parametrize(
+    ("events", "bound"),
+    [
+        ([matmul(0, 80, op_id=0), load(0, 70, 0.9, op_id=0)], "tensor-bound"),
+        ([event(VECTOR, 0, 80, op_id=0), load(0, 70, 0.9, op_id=0)], "vector-bound"),
+        ([load(0, 80, 0.9, op_id=0)], "DMA-bandwidth-bound"),
+        ([load(0, 80, 0.2, op_id=0)], "DMA-issue-bound"),
+        (
+            [event(SYNC, 0, 80, category="sync", op_id=0), load(40, 60, 0.9, op_id=0)],
+            "DMA-issue-bound",
+        ),
+        ([event(VECTOR, 0, 0, op_id=0)], "latency-bound"),
+    ],
+)
+def test_what_bounds_an_operator(events: list[Row], bound: str) -> None:
+    report = build_report(build(events, ops=[{"op_id": 0, "name": "mm"}], steps=STEP))
+    assert [(o["name"], o["bound_by"]) for o in report["overall"]["operators"]] == [("mm", bound)]
+
+
+def test_operators_of_repeated_layers_are_one() -> None:
+    paths = ["layers.0.mlp", "layers.11.mlp", "layer1.0.conv2d", None]
+    ops: list[Row] = [{"op_id": i, "name": "mm", "module_path": p} for i, p in enumerate(paths)]
+    ops[3] = {**ops[3], "parent_id": 4}
+    ops.append({"op_id": 4, "kind": "module", "name": "Head", "module_path": "head"})
+    labels, numbers = operator_labels(build(ops=ops).ops)
+    modules = dict(labels.select("operator", "module").rows())
+    found = [modules[n] for n in numbers.sort("op_id")["operator"]]
+    assert found == ["layers.*.mlp", "layers.*.mlp", "layer1.0.conv2d", "head", "head"]
+
+
+DEGENERATE: dict[str, Trace] = {
+    "nothing": build(tracks=[]),
+    "no events": build(),
+    "no events but a step": build(steps=[step(0, 0, 10)]),
+    "one event": build([event(TENSOR, 5, 10)]),
+    "one instant": build([event(TENSOR, 5, 0)]),
+    "only open events": build([event(TENSOR, 5, None), event(DMA0, 6, None)], steps=STEP),
+    "a step of no length": build([event(TENSOR, 5, 10)], steps=[step(0, 5, 5)]),
+    "host only": build(
+        [event(50, LATE, 50, name="f\x1b[31m"), event(51, LATE, 20)], tracks=THREADS
+    ),
+    "host only, steps": build(
+        [event(50, LATE, 50)], tracks=THREADS, steps=[step(0, LATE, LATE + 60)]
+    ),
+    "device and host": build(
+        [event(TENSOR, 5, 10), event(50, LATE, 10)], tracks=[*core_tracks(), *THREADS]
+    ),
+    "negative duration": build([event(TENSOR, 5, -10), event(TENSOR, 20, 10)]),
+    "long names": build([event(TENSOR, 0, 10, name="ü" * 10_000)]),
+    "unknown peaks": build(
+        [matmul(0, 10), load(0, 10, 0.5)],
+        tracks=[{**t, "peak_flops": None, "peak_bytes_per_s": None} for t in core_tracks()],
+    ),
+    "circular parents": build(
+        [event(TENSOR, 0, 10)],
+        tracks=[
+            {"track_id": 9, "parent_id": TENSOR, "kind": "fabric", "name": "loop"},
+            {"track_id": TENSOR, "parent_id": 9, "kind": "engine", "name": "Tensor"},
+        ],
+    ),
+    "two device clocks": build(
+        [event(TENSOR, 0, 10), event(TENSOR + 10, LATE, 10)],
+        tracks=[{**t, "clock_id": int(t["track_id"] >= TENSOR + 10)} for t in core_tracks(2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_traces_are_told_in_json_and_text(name: str) -> None:
+    report = build_report(DEGENERATE[name])
+    json.dumps(report, allow_nan=False)
+    text = render_text(report)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(c.isprintable() or c == "\n" for c in text)
+
+
+def test_clocks_are_never_mixed() -> None:
+    report = build_report(DEGENERATE["device and host"])
+    assert report["overall"]["end_ns"] == 15
+    assert [(c["clock_id"], c["events"], c["span_ns"]) for c in report["clocks"]] == [
+        (0, 1, 10),
+        (1, 1, 10),
+    ]
+    assert report["host"][0]["active_time"] == pytest.approx(10e-9)
+    two = build_report(DEGENERATE["two device clocks"])
+    assert two["overall"]["end_ns"] == 10
+    assert any("clock" in note for note in two["notes"])
+
+
+def test_open_events_are_counted_and_take_no_time() -> None:
+    report = build_report(DEGENERATE["only open events"])
+    assert "2 events were still open" in " ".join(report["notes"])
+    assert "nothing_to_say" in report["overall"]["verdict"]
+
+
+def test_host_only_says_why_there_is_nothing() -> None:
+    report = build_report(DEGENERATE["host only, steps"])
+    assert report["steps"][0]["metrics"]["nothing_to_say"].startswith("because")
+    assert "nothing to say, because" in render_text(report)
+
+
+def test_unknown_step_is_refused_with_those_there_are() -> None:
+    trace = build([matmul(0, 10)], steps=[step(0, 0, 10), step(1, 10, 20)])
+    with pytest.raises(TrnprofError, match=r"no step 7; it has steps 0\.\.1"):
+        build_report(trace, step=7)
+
+
+def test_text_closes_and_aligns() -> None:
+    events = [matmul(0, 500_000), load(400_000, 300_000, 0.5)]
+    report = build_report(
+        build(events, steps=STEP, manifest={"is_simulation": True, "system": {"name": "trn2"}})
+    )
+    lines = render_text(report).splitlines()
+    parts = {
+        line.split()[0]: line
+        for line in lines
+        if line.endswith("%") and ("µs" in line or "ms" in line)
+    }
+    assert parts["compute"].endswith("50.0 %")
+    assert parts["idle"].endswith("30.0 %")
+    assert parts["sum"].endswith("100.0 %")
+    breakdown = report["overall"]["breakdown"]
+    assert (
+        breakdown["compute_ns"] + breakdown["exposed_dma_ns"] + breakdown["idle_ns"]
+        == breakdown["total_ns"]
+    )
+    assert "emulated" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("share", "width", "drawn"), [(0.5, 4, "██"), (0.28125, 4, "█▏"), (0.0, 4, ""), (2.0, 3, "███")]
+)
+def test_bars_are_drawn_in_eighths(share: float, width: int, drawn: str) -> None:
+    assert bar(share, width) == drawn
