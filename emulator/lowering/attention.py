@@ -12,7 +12,7 @@ import math
 
 from trnprof.emulator.cost import matmul_ps, pe_transpose_ps
 from trnprof.emulator.lowering.elementwise import instruction_ps
-from trnprof.emulator.lowering.plan import TENSOR, OpPlan, Stage, matrix_access
+from trnprof.emulator.lowering.plan import TENSOR, OpPlan, Stage, flat_access
 from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation
 
@@ -36,10 +36,10 @@ def plan_attention(core: Core, op: Operation) -> OpPlan | None:
     share = _causal_share(queries, keys) if causal else 1.0
     stages = _stages(core, op, blocks, keys, depth, value_depth, query.dtype, share, backward)
     reads = tuple(
-        matrix_access(r, by_row=r.tensor == query.tensor)
+        flat_access(r, by_row=r.tensor == query.tensor)
         for r in {r.tensor: r for r in op.inputs}.values()
     )
-    writes = tuple(matrix_access(r, by_row=not backward) for r in op.outputs if r.nbytes)
+    writes = tuple(flat_access(r, by_row=not backward) for r in op.outputs if r.nbytes)
     return OpPlan("producer", heads * queries, value_depth, blocks, stages, reads, writes)
 
 

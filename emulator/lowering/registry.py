@@ -40,7 +40,9 @@ def plan_operation(core: Core, op: Operation) -> OpPlan:
     An operator that no lowering knows is charged the roofline: each tensor moved once, one vector pass over the
     largest; ``exact`` is then False, and reports count it.
     """
-    if op.is_view or op.name in NO_WORK or not (op.inputs or op.outputs):
+    if op.is_view or op.name in NO_WORK or op.name.startswith("prim::"):
+        return NOTHING
+    if not (op.inputs or op.outputs):
         return NOTHING
     if all(numel(r) == 0 for r in (*op.inputs, *op.outputs)):
         return NOTHING
