@@ -136,16 +136,13 @@ def _engines(window: Mapping[str, Any]) -> Section:
         f"{head:<40}" + "  (% of the time)",
         f" {'':<12}{'':>9}" + _columns([*_REASONS, "other", "end"]),
     ]
+    total_s = window["breakdown"]["total_ns"] / 1e9
     for row in rows:
         idle = row["idle_by_reason_s"]
-        total = row["active_time"] + sum(idle.values())
         shown = {k: idle.get(k, 0.0) for k in _REASONS}
         end = idle.get("none_after", 0.0)
         other = sum(idle.values()) - sum(shown.values()) - end
-        cells = [
-            f"{v / total * 100:.1f}" if total else "–"
-            for v in (*shown.values(), max(0.0, other), end)
-        ]
+        cells = [f"{v / total_s * 100:.1f}" for v in (*shown.values(), max(0.0, other), end)]
         name = row["name"] if row["tracks"] == 1 else f"{row['name']} x{row['tracks']}"
         lines.append(
             f" {_fit(name, 12):<12}{format_percent(row['active_time_percent']):>9}{_columns(cells)}"

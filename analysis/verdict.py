@@ -105,7 +105,7 @@ def _is_dispatch(metrics: Mapping[str, Any]) -> bool:
 def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
     engines = {e["name"]: e for e in window["engines"]}
     main = engines.get("Tensor") or _busiest(window["engines"])
-    start = "" if main is None else _state(main) + ": "
+    start = "" if main is None else _state(main, window["breakdown"]["total_ns"] / 1e9) + ": "
     share = format_percent
     parts, metrics = window["breakdown"], window["metrics"]
     total = parts["total_ns"]
@@ -132,16 +132,15 @@ def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
     return f"{start}{end}."
 
 
-def _state(engine: Mapping[str, Any]) -> str:
+def _state(engine: Mapping[str, Any], total_s: float) -> str:
     """``Tensor is active 41 % and waits 32 % for data``."""
-    active, idle = engine["active_time"], engine["idle_by_reason_s"]
-    total = active + sum(idle.values())
+    idle = engine["idle_by_reason_s"]
     waits = [(v, k) for k, v in idle.items() if k not in ("none_after", "unknown")]
     text = f"{engine['name']} is active {format_percent(engine['active_time_percent'])}"
-    if not waits or total <= 0:
+    if not waits:
         return text
     longest, reason = max(waits)
-    return f"{text} and waits {format_percent(longest / total)} for {_reason(reason)}"
+    return f"{text} and waits {format_percent(longest / total_s)} for {_reason(reason)}"
 
 
 def _reason(reason: str) -> str:

@@ -1,8 +1,8 @@
 """Why did an engine stand idle? Its idle time by wait reason.
 
-A gap on a lane is charged to the ``wait_reason`` of the event that ends it, also where a window cuts the gap. What is
-idle without any later event on the lane has the reason ``none_after``, and a gap whose event gives no reason has
-``unknown``, so that in every window
+A gap on a lane is charged to the ``wait_reason`` of the event that ends it, back to the start of that event's step. What
+is idle without a later event of its step on the lane has the reason ``none_after``, and a gap whose event gives no reason
+has ``unknown``, so that in every window, and for all steps as for their sum,
 
     active time (union) + idle time by reason, none_after and unknown included = window.
 """
@@ -19,6 +19,7 @@ NONE_AFTER: Final = "none_after"
 UNKNOWN: Final = "unknown"
 _EARLIEST: Final = -(2**61)
 _LATEST: Final = 2**61
+_LANE: Final = ("track_id", "unit_id", "resource")
 
 
 def idle_gaps(scope: Scope) -> pl.LazyFrame:
@@ -27,29 +28,44 @@ def idle_gaps(scope: Scope) -> pl.LazyFrame:
     Returns:
         Columns track_id, unit_id, resource, start_ns, end_ns, reason.
     """
-    lane = ["track_id", "unit_id", "resource"]
-    busy = scope.events.select(*lane, "start_ns", "end_ns", "wait_reason").sort(
-        "track_id", "start_ns"
-    )
     before = pl.col("end_ns").cum_max().shift(1).over("track_id").fill_null(_EARLIEST)
-    between = busy.with_columns(before=before).select(
-        *lane,
-        start_ns="before",
-        end_ns="start_ns",
-        reason=pl.col("wait_reason").cast(pl.String).fill_null(UNKNOWN),
-    )
+    busy = _with_boundary(scope).with_columns(before=before)
+    boundary = pl.col("boundary").clip("before", pl.max_horizontal("before", "start_ns"))
+    reason = pl.col("wait_reason").cast(pl.String).fill_null(UNKNOWN)
+    none_after = pl.lit(NONE_AFTER)
+    waits = busy.select(*_LANE, start_ns=boundary, end_ns="start_ns", reason=reason)
+    tails = busy.select(*_LANE, start_ns="before", end_ns=boundary, reason=none_after)
     last = busy.group_by("track_id").agg(start_ns=pl.col("end_ns").max())
-    after = (
-        scope.lanes.lazy()
-        .join(last, on="track_id", how="left")
-        .select(
-            *lane,
-            pl.col("start_ns").fill_null(_EARLIEST),
-            end_ns=pl.lit(_LATEST, pl.Int64),
-            reason=pl.lit(NONE_AFTER),
-        )
+    ends = scope.lanes.lazy().join(last, on="track_id", how="left")
+    after = ends.select(
+        *_LANE,
+        pl.col("start_ns").fill_null(_EARLIEST),
+        end_ns=pl.lit(_LATEST, pl.Int64),
+        reason=none_after,
     )
-    return pl.concat([between, after]).filter(pl.col("end_ns") > pl.col("start_ns"))
+    gaps = pl.concat([waits, tails, after])
+    return gaps.filter(pl.col("end_ns") > pl.col("start_ns"))
+
+
+def _with_boundary(scope: Scope) -> pl.LazyFrame:
+    """Events in order of time, each with the latest step boundary at or before its start (null: none)."""
+    bounds = ("window_start_ns", "window_end_ns")
+    steps = scope.windows.lazy().filter(pl.col("step").is_not_null())
+    start, end = pl.col("start_ns"), pl.col("window_end_ns")
+    boundary = pl.when(start < end).then("window_start_ns").otherwise(end)
+    return (
+        scope.events.select(*_LANE, "start_ns", "end_ns", "wait_reason")
+        .sort("start_ns", "end_ns", maintain_order=True)
+        .join_asof(
+            steps.select("unit_id", *bounds).sort(bounds),
+            left_on="start_ns",
+            right_on="window_start_ns",
+            by="unit_id",
+            coalesce=False,
+            check_sortedness=False,
+        )
+        .select(*_LANE, "start_ns", "end_ns", "wait_reason", boundary=boundary.fill_null(_EARLIEST))
+    )
 
 
 def idle_by_reason(scope: Scope) -> pl.DataFrame:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trnprof.cli.diagnostics import ExitCode, say
-from trnprof.emulator.capture.process import check_command, run_command
-from trnprof.emulator.capture.settings import Settings
-from trnprof.emulator.capture.workload_file import (
-    STREAM,
-    load_workload,
-    save_workload,
-    seal_workload,
-)
+from trnprof.emulator.capture.launcher import check_command, run_captured
+from trnprof.emulator.capture.store import load_workload, save_workload
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
@@ -42,31 +37,40 @@ def record_command(
     """
     check_command(command)
     directory = create_trace_directory(output, force=force).resolve()
-    settings = Settings(directory, fake, steps, host_spans=not reproducible)
-    code = run_command(command, settings)
-    if not (directory / STREAM).exists():
+    result = run_captured(
+        command, directory, fake=fake, steps=steps, host_spans=not reproducible
+    )
+    workload = load_workload(directory) if result.captured else None
+    if workload is None or not workload.operations:
         shutil.rmtree(directory)
-        say(
-            f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation "
-            "of a model (import torch, and call a module, backward or an optimizer)"
-        )
+        say(_why_nothing(command, result.exit_code, steps))
         return int(ExitCode.BAD_INPUT)
-    if code:
-        say(f"the command ended with code {code}; what ran until then is recorded")
-    seal_workload(directory)
-    workload = load_workload(directory)
-    if not workload.operations:
-        shutil.rmtree(directory)
-        say(
-            f"nothing to capture: no operation in steps {steps[0]}..{steps[1]}"
-            if steps
-            else "nothing to capture"
-        )
-        return int(ExitCode.BAD_INPUT)
+    if result.exit_code:
+        say(f"the command ended with code {result.exit_code}; what ran until then is recorded")
+    if reproducible:
+        workload = without_paths(workload)
+        save_workload(directory, workload)
     _emulate_into(
         directory, output, workload, system, list(command), execution, edges, reproducible
     )
-    return code
+    return result.exit_code
+
+
+def without_paths(workload: Workload) -> Workload:
+    """The same workload with source files named without their folders."""
+    operations = tuple(
+        replace(op, source_file=Path(op.source_file).name) for op in workload.operations
+    )
+    return replace(workload, operations=operations)
+
+
+def _why_nothing(command: Sequence[str], code: int, steps: tuple[int, int] | None) -> str:
+    if steps is not None:
+        return f"nothing to capture in steps {steps[0]}..{steps[1]}; the command ended with code {code}"
+    return (
+        f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation of a model "
+        "(import torch, and call a module, backward or an optimizer)"
+    )
 
 
 def emulate_trace(

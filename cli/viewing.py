@@ -23,7 +23,7 @@ def print_frame(
     window = _window(at)
     trace = open_trace(path)
     if svg is not None:
-        write_text(svg, frame.svg(trace, width, height, at=window, ascii=ascii_only), force=force)
+        write_text(svg, frame.svg(trace, width, height, at=window), force=force)
     else:
         print(frame.render(trace, width, height, at=window, ascii=ascii_only))
 

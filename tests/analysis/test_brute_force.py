@@ -186,7 +186,7 @@ def test_counters(given_trace: tuple[Trace, list[Row]]) -> None:
 
 
 def brute_force_waits(rows: list[Row], track: int, window: tuple[int, int]) -> Counter[str]:
-    """Each idle nanosecond of a lane charged to the next event on it that takes no part of it."""
+    """Each idle nanosecond of a lane charged to the next event on it in its step."""
     own = sorted(
         (r for r in counted(rows) if r["track_id"] == track),
         key=lambda r: (r["start_ns"], r["duration_ns"]),
@@ -196,7 +196,8 @@ def brute_force_waits(rows: list[Row], track: int, window: tuple[int, int]) -> C
     for instant in range(*window):
         if instant in busy:
             continue
-        after = next((r for r in own if r["start_ns"] > instant), None)
+        step_end = next(end for _, start, end in STEPS if start <= instant < end)
+        after = next((r for r in own if instant < r["start_ns"] < step_end), None)
         found[NONE_AFTER if after is None else after.get("wait_reason") or UNKNOWN] += 1
     return found
 

@@ -1,0 +1,77 @@
+"""How does the capture get into a program that knows nothing of it? Python imports this module at start-up.
+
+It runs the sitecustomize that it hides, if there is one, takes its folder off the path again, and waits for torch to be
+imported. Whatever goes wrong is one line on stderr; the program goes on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+VARIABLE = "TRNPROF_CAPTURE"
+
+
+class TorchFinder:
+    """Lets the usual finders find torch, and starts the capture once it is imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of torch, its loader made to report; None for anything else."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec(name)
+        loader: Any = spec.loader if spec is not None else None
+        if loader is not None and hasattr(loader, "exec_module"):
+            run = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                loader.__dict__.pop("exec_module", None)
+                run(module)
+                guarded(start_capture)
+
+            loader.exec_module = exec_module
+        return spec
+
+
+def start_capture() -> None:
+    """Start the capture with the settings that the launcher left."""
+    text = os.environ.get(VARIABLE)
+    if text:
+        from trnprof.emulator.capture.launch_settings import Settings
+        from trnprof.emulator.capture.torch import start_capture as start
+
+        start(Settings.from_json(text))
+
+
+def guarded(action: Any) -> None:
+    """Do something that may fail without a word to the program."""
+    try:
+        action()
+    except Exception as failure:
+        reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+        sys.stderr.write(f"trnprof: nothing is captured in process {os.getpid()}: {reason}\n")
+
+
+def run_hidden() -> None:
+    """Run the next sitecustomize on the path, as if this one were not there."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry != here]
+    own = sys.modules.pop("sitecustomize", None)
+    spec = importlib.util.find_spec("sitecustomize")
+    if spec is None or spec.loader is None:
+        if own is not None:
+            sys.modules["sitecustomize"] = own
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+if os.environ.get(VARIABLE):
+    sys.meta_path.insert(0, TorchFinder())  # type: ignore[arg-type]
+    guarded(run_hidden)

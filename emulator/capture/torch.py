@@ -1,0 +1,264 @@
+"""How is a PyTorch program captured from inside its own process? The hooks, and what each of them sets off.
+
+From the import of torch a dispatch mode sees every operation of the importing thread. Everything before the first forward of
+a module is set-up; then what runs inside forwards, backwards and optimizer steps, or touches their results, is the device's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import Any
+
+import torch
+import torch.profiler
+import torch.utils.data
+from torch.optim import optimizer as torch_optimizer
+
+from trnprof.emulator.capture.host_spans import HostSpans
+from trnprof.emulator.capture.log import CaptureLog
+from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings, leave_environment
+from trnprof.emulator.capture.store import Row
+from trnprof.emulator.capture.torch_dispatch import CaptureMode
+from trnprof.emulator.capture.torch_modules import Modules
+from trnprof.emulator.capture.torch_patches import (
+    patch_compile,
+    patch_engine,
+    patch_module_calls,
+    patch_profiler,
+)
+from trnprof.emulator.capture.torch_phases import Phases, Steps
+from trnprof.emulator.capture.torch_tensors import Storages
+from trnprof.tracer import recorder
+
+
+def start_capture(settings: Settings) -> TorchCapture:
+    """Watch this process from now on, until it ends."""
+    capture = TorchCapture(settings)
+    capture.install()
+    return capture
+
+
+class TorchCapture:
+    """The capture of this process.
+
+    Attributes:
+        mode: the dispatch mode.
+        log: where rows go.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.log = CaptureLog(settings.trace_dir)
+        self.storages = Storages()
+        self.modules = Modules(self.storages)
+        self.phases = Phases()
+        self.steps = Steps(self._end_step)
+        self.spans = HostSpans(settings.trace_dir)
+        self._thread = threading.get_ident()
+        self._state_counts: dict[int, int] = {}
+        self._window_open = False
+        self._fake: Any = None
+        if settings.fake:
+            from trnprof.emulator.capture.torch_fake_run import FakeRun
+
+            self._fake = FakeRun(self.log.note)
+        self.mode = CaptureMode(
+            self.storages,
+            self.modules,
+            self.phases,
+            self.steps,
+            self.begin,
+            self._record,
+            None if self._fake is None else self._fake.run,
+        )
+        self.mode.cut = self._cut
+        self.mode.fail = self.log.fail
+
+    def install(self) -> None:
+        """Begin to watch."""
+        patch_module_calls(self._before_forward, self._after_forward)
+        torch_optimizer.register_optimizer_step_pre_hook(self._before_optimizer)
+        torch_optimizer.register_optimizer_step_post_hook(self._after_optimizer)
+        torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole encoder layer
+        patch_engine(self._backward)
+        patch_compile(self.log.note)
+        patch_profiler(lambda: self.steps.mark("profiler"))
+        recorder.on_step(self._marker)
+        if self._fake is not None:
+            self._fake.install()
+        self.mode.__enter__()
+        atexit.register(self.finish)
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def begin(self, with_setup: bool) -> None:
+        """The first device operation: claim the capture of the run, or leave it to whoever has it.
+
+        Args:
+            with_setup: what was kept of the set-up belongs to the program (it has no modules).
+        """
+        if self.mode.state != "setup":
+            return
+        if not self._claim():
+            self.mode.state = "off"
+            return
+        self.mode.state = "recording"
+        leave_environment()
+        self.log.open()
+        if self.settings.steps is not None:
+            self.log.window(*self.settings.steps)
+        if with_setup:
+            for row in self.mode.setup_rows:
+                self.log.add(row)
+        else:
+            self.storages.forget()
+            self.steps.operations = 0
+        self.mode.setup_rows.clear()
+        if self.settings.host_spans:
+            self.spans.start()
+            # the recorder seals itself at exit: our last spans must end before, so register after it (last in, first out)
+            atexit.unregister(self.finish)
+            atexit.register(self.finish)
+
+    def finish(self) -> None:
+        """The program is over: write what is left."""
+        if self.mode.state == "setup" and any(r.model_flops > 0 for r in self.mode.setup_rows):
+            self.begin(True)
+        if self.mode.state != "recording":
+            return
+        self.steps.finish()
+        self.mode.state = "off"
+        if self.mode.host_operations:
+            count = self.mode.host_operations
+            self.log.note(f"{count} operations on host data (data loading) are not recorded")
+        self.spans.stop()
+        self.log.close()
+
+    def _claim(self) -> bool:
+        if torch.utils.data.get_worker_info() is not None:
+            return False
+        path = self.settings.trace_dir / CLAIM_NAME
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            return False
+        except OSError as failure:
+            self.log.fail(failure)
+            return False
+        os.write(handle, str(os.getpid()).encode())
+        os.close(handle)
+        return True
+
+    def _record(self, row: Row) -> None:
+        window = self.settings.steps
+        if window is not None and self.steps.source:
+            if not window[0] <= row.step <= window[1]:
+                return
+            if window[0] and not self._window_open:
+                self._window_open = True
+                refs = (s.current_ref() for s in self.storages.live.values())
+                self.log.residents((ref for ref in refs if ref is not None), "window")
+        self.log.add(row)
+
+    def _end_step(self, number: int, label: str, source: str) -> None:
+        self.log.step(number, label, source)
+        self.spans.end_step(number)
+        self.mode.forget_old_locations()
+
+    def _marker(self, label: str) -> None:
+        if self._is_watched():
+            self.steps.mark("marker", label)
+
+    def _cut(self, phase: str) -> None:
+        if not self.steps.source and self.mode.state == "recording":
+            self.log.cut(phase)
+
+    def _is_watched(self) -> bool:
+        return threading.get_ident() == self._thread and self.mode.state != "off"
+
+    def _before_forward(self, module: torch.nn.Module, args: Any) -> bool:
+        if not self._is_watched():
+            return False
+        is_device = self.modules.depth > 0
+        if not is_device and self.modules.is_device_root(module, args):
+            is_device = True
+            self.begin(False)
+            if not self._is_watched():
+                return False
+            if torch._C._current_graph_task_id() == -1 and torch.is_grad_enabled():
+                self._forward_after_backward()
+            self.spans.enter("forward")
+        self.modules.enter(module, is_device)
+        self._write_residents()
+        return True
+
+    def _forward_after_backward(self) -> None:
+        if self.phases.after_backward:
+            self.phases.after_backward = False
+            self._cut("backward")
+
+    def _after_forward(self, module: torch.nn.Module) -> None:
+        was_device = self.modules.depth > 0
+        self.modules.leave()
+        if was_device and not self.modules.depth:
+            self.spans.leave()
+            has_parameters = any(True for _ in module.parameters())
+            if has_parameters and torch._C._current_graph_task_id() == -1:
+                self._cut("forward")
+
+    def _backward(self, begins: bool) -> None:
+        if self._is_watched() and self.mode.state == "recording":
+            if begins:
+                self.spans.enter("backward")
+            else:
+                self.spans.leave()
+
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not self._is_watched():
+            return
+        self.begin(True)
+        if self.mode.state == "off":
+            return
+        self.phases.enter_optimizer(id(optimizer))
+        self.spans.enter("optimizer.step")
+        self._learn_state(optimizer, is_resident=True)
+
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not self._is_watched() or not self.phases.leave_optimizer(id(optimizer)):
+            return
+        self.spans.leave()
+        self._learn_state(optimizer, is_resident=False)
+        if not self.phases.optimizers:
+            self.phases.after_backward = False
+            self.steps.mark("optimizer")
+            self.log.flush()
+
+    def _learn_state(self, optimizer: torch.optim.Optimizer, is_resident: bool) -> None:
+        """Roles of the optimizer's state, when there is more of it than before."""
+        states = list(optimizer.state.values())
+        count = sum(len(state) for state in states)
+        if count == self._state_counts.get(id(optimizer)):
+            return
+        self._state_counts[id(optimizer)] = count
+        for state in states:
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    self.modules.mark(value, "optimizer_state", is_resident)
+        self._write_residents()
+
+    def _write_residents(self) -> None:
+        found, self.modules.found = self.modules.found, []
+        if not found or self.mode.state != "recording":
+            return
+        for storage, is_resident in found:
+            ref = storage.current_ref()
+            if is_resident and ref is not None:
+                self.log.residents([ref])
+            else:
+                self.log.role(storage.number, storage.role)
+
+    def _after_fork(self) -> None:
+        """A forked child records nothing, unless nobody had begun: then it may be the program."""
+        if self.mode.state == "recording":
+            self.mode.state = "off"

@@ -1,0 +1,6 @@
+"""Run as ``python -m package``."""
+
+import torch
+
+model = torch.nn.Linear(4, 2)
+print(sum(model(torch.ones(1, 4)).shape))
