@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -56,7 +57,7 @@ class record:  # noqa: N801 - reads as a function: with trnprof.record("run.trnp
         self._force = force
         self._reproducible = reproducible
         self._host: HostRecorder | None = None
-        self._finish_capture = lambda: None
+        self._finish_capture: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
         directory = create_trace_directory(self._path, force=self._force)
@@ -105,7 +106,7 @@ class record:  # noqa: N801 - reads as a function: with trnprof.record("run.trnp
         )
 
 
-def _start_capture(directory: Path):  # type: ignore[no-untyped-def]
+def _start_capture(directory: Path) -> Callable[[], None]:
     """Begin to capture this process; returns what ends it."""
     try:
         import torch  # noqa: F401
@@ -118,6 +119,6 @@ def _start_capture(directory: Path):  # type: ignore[no-untyped-def]
 
     def finish() -> None:
         capture.finish()
-        capture.leave()
+        capture.mode.__exit__(None, None, None)
 
     return finish

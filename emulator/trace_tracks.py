@@ -42,7 +42,7 @@ def track_rows(system: System) -> dict[str, list[Any]]:
             _row(TRACK_OF_SERVER[name], _CORE, "engine", name, order, chip=0, core=0, flops=flops)
         )
     for order, name in enumerate(QUEUES, start=len(ENGINES)):
-        rate = system.core.dma.read_bytes_per_s
+        rate = max(system.core.dma.read_bytes_per_s, system.core.dma.write_bytes_per_s)
         rows.append(
             _row(
                 TRACK_OF_SERVER[name],

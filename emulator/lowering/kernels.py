@@ -219,9 +219,7 @@ def _transfer(
     if cost.instructions > 1:
         rest = cost.issue_ps * (cost.instructions - 1)
         tasks.add(trigger, rest, ((server, rest),), [])
-    hbm_ps = round(
-        nbytes / (state.system.chip.hbm_bytes_per_s / state.system.chip.hbm_stacks) * 1e12
-    )
+    hbm_ps = round(nbytes / state.system.hbm_bytes_per_s_per_core * 1e12)
     label = TaskLabel(
         ("store " if write else "load ") + member.op.name,
         "dma",

@@ -61,7 +61,12 @@ def lower_step(
         eager=execution == "eager",
         residency=Residency(round(usable * (1 - WORKING_FRACTION))),
     )
+    passed = 0
     for group in group_operations(core, operations, plans, fuse=execution == "fused"):
+        for op in operations[passed : group[0] + 1]:
+            for storage in op.freed:
+                state.residency.drop(storage)
+        passed = group[0] + 1
         members = [Member(first_position + i, operations[i], plans[i]) for i in group]
         emit_kernel(state, members)
     flush(state, first_position + len(operations) - 1)
