@@ -47,7 +47,8 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         TrnprofError: the trace has no such step.
     """
     scope = device_scope(trace)
-    windows = _device_windows(scope, trace) if scope is not None else _host_windows(trace)
+    host_steps, host_notes = _host_steps(trace)
+    windows = _device_windows(scope, trace) if scope is not None else _host_windows(host_steps)
     steps = [w for w in windows if w["step"] is not None]
     if step is not None and step not in [w["step"] for w in steps]:
         raise TrnprofError(f"{trace.path}: no step {step}; {_known_steps(steps)}")
@@ -65,7 +66,7 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         "overall": windows[-1],
         "steps": steps,
         "host": host_activity(trace),
-        "notes": [*(scope.notes if scope else ()), *trace.manifest.get("notes", ())],
+        "notes": [*(scope.notes if scope else host_notes), *trace.manifest.get("notes", ())],
         "problems": [
             {"severity": p.severity, "kind": p.kind, "where": p.where, "message": p.message}
             for p in trace.problems
@@ -151,11 +152,23 @@ def _window_rows(scope: Scope) -> list[Row]:
     )
 
 
-def _host_windows(trace: Trace) -> list[Row]:
+def _host_steps(trace: Trace) -> tuple[pl.DataFrame, list[str]]:
+    """The steps of the clock that has most of them, and what to say of the others."""
+    counts = (
+        trace.steps.group_by("clock_id").len().sort(["len", "clock_id"], descending=[True, False])
+    )
+    if counts.height < 2:
+        return trace.steps, []
+    clock_id = counts["clock_id"][0]
+    note = f"steps are those of clock {clock_id}; {counts['len'][1:].sum()} of other clocks share no axis with it"
+    return trace.steps.filter(pl.col("clock_id") == clock_id), [note]
+
+
+def _host_windows(steps: pl.DataFrame) -> list[Row]:
     """Steps by their length only: nothing of a device is known."""
     silent = {k: {"nothing_to_say": NO_DEVICE} for k in ("metrics", "breakdown", "operators")}
     rows = (
-        trace.steps.group_by("step")
+        steps.group_by("step")
         .agg(pl.col("label").first(), pl.col("start_ns").min(), pl.col("end_ns").max())
         .sort("step")
         .to_dicts()

@@ -3,7 +3,7 @@
 Vocabulary: a *unit* is the core (else chip, else host) that tracks stand under; a *resource* is what a person calls a
 track: Tensor, Vector, …, ``DMA`` for every DMA queue of a unit, ``Collective``, the name of a stream or thread.
 A *window* is a step of one unit, or all of it (``step`` null): from the first step's start to the last one's end, or the
-span of the events where there are no steps. Clocks are never mixed: a scope has one.
+span of the events where there are no steps. Clocks are never mixed: a scope has one, and only its steps are windows.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def scope_of(trace: Trace, clock_id: int, kinds: Collection[str]) -> Scope:
     ).collect()
     first, last, unfinished, negative = seen.row(0)
     span = None if first is None else (int(first), int(last))
-    windows, notes = _windows(trace.steps, units, span)
+    windows, notes = _windows(trace.steps, clock_id, units, span)
     if unfinished:
         still_open = "1 event was" if unfinished == 1 else f"{unfinished} events were"
         notes.append(f"{still_open} still open when the recording ended: no time is counted for it")
@@ -254,19 +254,15 @@ def _events(trace: Trace, lanes: pl.DataFrame) -> pl.LazyFrame:
 
 
 def _windows(
-    steps: pl.DataFrame, units: pl.DataFrame, span: tuple[int, int] | None
+    steps: pl.DataFrame, clock_id: int, units: pl.DataFrame, span: tuple[int, int] | None
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Windows 0… are the steps in order, the last one is everything."""
+    """Windows 0… are the clock's steps in order, the last one is everything."""
     notes: list[str] = []
     known = steps.filter(pl.col("end_ns") >= pl.col("start_ns"))
-    if span is not None and known.height:
-        met = (pl.col("start_ns") <= span[1]) & (pl.col("end_ns") >= span[0])
-        if known.filter(met).height < known.height:
-            notes.append("steps that meet no event of the device's clock are left out")
-        known = known.filter(met)
-    rows = _step_windows(known, units)
+    rows = _step_windows(known.filter(pl.col("clock_id") == clock_id), units)
     if not rows.height:
-        notes.append("no steps were marked: figures are for the whole trace")
+        where = f" on clock {clock_id}, only on others" if known.height else ""
+        notes.append(f"no steps were marked{where}: figures are for the whole trace")
         start, end = span or (0, 0)
         whole = units.select("unit_id", window_start_ns=pl.lit(start), window_end_ns=pl.lit(end))
     else:

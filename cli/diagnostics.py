@@ -21,9 +21,14 @@ class ExitCode(IntEnum):
 
 def say(text: str) -> None:
     """One line of narration; stdout stays data."""
-    # if nobody reads stderr there is nobody to tell
-    with contextlib.suppress(OSError):
-        print(f"trnprof: {text}", file=sys.stderr, flush=True)
+    tell(f"trnprof: {text}")
+
+
+def tell(text: str) -> None:
+    """Text on stderr as it is; if nobody reads stderr there is nobody to tell."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 def fail(text: str, code: ExitCode = ExitCode.BAD_INPUT) -> SystemExit:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Annotated
 
 import typer
@@ -17,7 +15,7 @@ from trnprof.cli.commands.record import record
 from trnprof.cli.commands.report import report
 from trnprof.cli.commands.validate import validate
 from trnprof.cli.commands.view import view
-from trnprof.cli.diagnostics import ExitCode, fail, internal_error
+from trnprof.cli.diagnostics import ExitCode, fail, internal_error, tell
 
 app = typer.Typer(
     name="trnprof",
@@ -65,17 +63,11 @@ def main() -> None:
     from trnprof.tracer.errors import TrnprofError
 
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="trnprof", standalone_mode=False)
     except TrnprofError as error:
         raise fail(str(error)) from None
     except (typer.Abort, KeyboardInterrupt):
         raise fail("interrupted", ExitCode.INTERRUPTED) from None
-    except BrokenPipeError:
-        # the reader of our stdout went away (| head): nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(int(ExitCode.FINE)) from None
-    except SystemExit:
-        raise
     except Exception as error:
         raise _usage_or_internal(error) from None
     raise SystemExit(code or 0)
@@ -89,6 +81,9 @@ def _usage_or_internal(error: Exception) -> SystemExit:
     if describe is not None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "trnprof"
+        if type(error).__name__ == "NoArgsIsHelpError":
+            tell(describe())
+            return SystemExit(int(ExitCode.BAD_INPUT))
         return fail(f"{describe()} (see {path} --help)")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
         return fail(f"{error.filename or 'output'}: {error.strerror}; choose another place with -o")

@@ -1,28 +1,51 @@
-"""How is a text output written, so that it is there whole or not at all?"""
+"""How does text leave a command: to stdout, or to a file that is there whole or not at all?"""
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from pathlib import Path
 
+from trnprof.cli.diagnostics import ExitCode
 from trnprof.tracer.errors import OutputExistsError, WriteError
+from trnprof.tracer.files import written_beside
+
+
+def show(text: str) -> None:
+    """Print data to stdout, now, so that a failure is told like any other.
+
+    Raises:
+        SystemExit: whoever read stdout went away (``| head``): nothing is wrong.
+        WriteError: stdout goes to a disk that is full, or the like.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # a terminal or locale without these characters shows ? instead
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        # what is still in the buffer must not fail again when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(int(ExitCode.FINE)) from None
+        raise WriteError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
 def write_text(path: Path, text: str, *, force: bool) -> None:
     """Write beside the target and rename into place.
 
     Raises:
-        OutputExistsError: it is there and ``force`` was not given.
+        OutputExistsError: it is there and ``force`` was not given, or it is a directory.
         WriteError: it cannot be written.
     """
+    if path.is_dir():
+        raise OutputExistsError(f"{path} is a directory; name a file")
     if path.exists() and not force:
-        raise OutputExistsError(f"{path} is there already; --force replaces it")
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+        raise OutputExistsError(
+            f"{path} exists; give --force to replace it, or choose another path"
+        )
+    if not path.parent.is_dir():
+        raise WriteError(f"cannot write {path}: there is no directory {path.parent}; create it")
+    with written_beside(path) as beside:
         beside.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise WriteError(
-            f"{path}: {error.strerror or error}; choose another place with -o"
-        ) from error

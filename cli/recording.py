@@ -14,7 +14,10 @@ from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
+from trnprof.tracer.errors import CaptureError
+from trnprof.tracer.files import directory_beside
 from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
+from trnprof.tracer.reader import open_trace
 from trnprof.tracer.units import format_bytes, format_count, format_ns
 
 
@@ -37,9 +40,13 @@ def record_command(
     """
     check_command(command)
     directory = create_trace_directory(output, force=force).resolve()
-    result = run_captured(
-        command, directory, fake=fake, steps=steps, host_spans=not reproducible
-    )
+    try:
+        result = run_captured(
+            command, directory, fake=fake, steps=steps, host_spans=not reproducible
+        )
+    except CaptureError:
+        shutil.rmtree(directory)
+        raise
     workload = load_workload(directory) if result.captured else None
     if workload is None or not workload.operations:
         shutil.rmtree(directory)
@@ -84,11 +91,12 @@ def emulate_trace(
     force: bool,
 ) -> None:
     """Time the workload saved in a trace on another system, into a trace of its own."""
+    open_trace(trace)
     workload = load_workload(trace)
     check_replaceable(output, force=force)
-    directory = create_trace_directory(output, force=force)
-    save_workload(directory, workload)
-    _emulate_into(directory, output, workload, system, None, execution, edges, reproducible)
+    with directory_beside(output) as directory:
+        save_workload(directory, workload)
+        _emulate_into(directory, output, workload, system, None, execution, edges, reproducible)
 
 
 def _emulate_into(

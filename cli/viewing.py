@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from trnprof.cli.diagnostics import say
-from trnprof.cli.output import write_text
+from trnprof.cli.output import show, write_text
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.reader import open_trace
 from trnprof.tracer.units import parse_duration_ns
@@ -25,7 +25,7 @@ def print_frame(
     if svg is not None:
         write_text(svg, frame.svg(trace, width, height, at=window), force=force)
     else:
-        print(frame.render(trace, width, height, at=window, ascii=ascii_only))
+        show(frame.render(trace, width, height, at=window, ascii=ascii_only))
 
 
 def open_viewer(path: Path, *, ascii_only: bool) -> None:
@@ -35,7 +35,9 @@ def open_viewer(path: Path, *, ascii_only: bool) -> None:
         TrnprofError: stdout or stdin is no terminal.
     """
     if not (sys.stdout.isatty() and sys.stdin.isatty()):
-        raise TrnprofError("this is not a terminal; `trnprof view TRACE --print` writes a frame as text")
+        raise TrnprofError(
+            "this is not a terminal; `trnprof view TRACE --print` writes a frame as text"
+        )
     from trnprof.tui.app import run_app
 
     trace = open_trace(path)

@@ -218,6 +218,7 @@ def _finish_step(
         {
             "step": [step.step],
             "rank": [0],
+            "clock_id": [DEVICE_CLOCK],
             "start_ns": [_ns(start)],
             "end_ns": [_ns(progress.end_ps)],
             "label": [step.label],

@@ -28,6 +28,9 @@ from trnprof.tracer.shards import (
     writer_files,
 )
 
+_ON_A_CLOCK = ("tracks", "steps")
+"""Tables whose rows name a clock of their writer."""
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -102,7 +105,9 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         problems += found
         shards += parts
         small = {t: _collect([s for s in parts if s.table == t], t) for t in tables if t != "peaks"}
-        small["tracks"], own_clocks = _joined_clocks(small["tracks"], fragment["clocks"], clocks)
+        renamed, own_clocks = _joined_clocks(fragment["clocks"], clocks)
+        for table in _ON_A_CLOCK if renamed else ():
+            small[table] = small[table].with_columns(pl.col("clock_id").replace(renamed))
         for table, frame in small.items():
             tables[table].append(frame)
         own = {"track_base": bases.track, "op_base": bases.op, "group_base": bases.group}
@@ -212,9 +217,9 @@ def _open_writer(
 
 
 def _joined_clocks(
-    tracks: pl.DataFrame, own: Sequence[Mapping[str, Any]], known: dict[int, Mapping[str, Any]]
-) -> tuple[pl.DataFrame, list[Mapping[str, Any]]]:
-    """Give a clock id that an earlier writer uses for another clock the next free number."""
+    own: Sequence[Mapping[str, Any]], known: dict[int, Mapping[str, Any]]
+) -> tuple[dict[int, int], list[Mapping[str, Any]]]:
+    """Give a clock id that an earlier writer uses for another clock the next free number: the changes, the clocks."""
     renamed: dict[int, int] = {}
     clocks: list[Mapping[str, Any]] = []
     for clock in own:
@@ -224,9 +229,7 @@ def _joined_clocks(
             renamed[wanted] = max([*known, *(c["clock_id"] for c in own)]) + 1
         known[renamed.get(wanted, wanted)] = meaning
         clocks.append({**clock, "clock_id": renamed.get(wanted, wanted)})
-    if renamed:
-        tracks = tracks.with_columns(pl.col("clock_id").replace(renamed))
-    return tracks, clocks
+    return renamed, clocks
 
 
 def _next_bases(bases: Bases, small: Mapping[str, pl.DataFrame]) -> Bases:

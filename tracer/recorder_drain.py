@@ -167,6 +167,7 @@ class Drain:
             {
                 "step": np.arange(first, first + len(steps), dtype=np.int32),
                 "rank": np.full(len(steps), self._rank, np.int32),
+                "clock_id": np.full(len(steps), CLOCK_ID, np.int32),
                 "start_ns": np.array(starts, np.int64) - self._origin_ns,
                 "end_ns": ends_ns,
                 "label": _text(labels),

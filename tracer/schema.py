@@ -1,7 +1,8 @@
 """Which tables does a trace have, and what does each column mean?
 
 Schema 1. Every column is declared once, here: Arrow type, whether it may be null, unit and meaning. Writers refuse
-other columns, readers promise exactly these. Times are integer nanoseconds on the clock of the row's track.
+other columns, readers promise exactly these. Times are integer nanoseconds on the clock of the row's track, or of the
+row itself.
 """
 
 from __future__ import annotations
@@ -214,6 +215,7 @@ STEPS: Final = Table(
     (
         _required("step", pa.int32(), "ordinal from 0"),
         _required("rank", pa.int32(), "rank it belongs to"),
+        _required("clock_id", pa.int32(), "the clock of its times, as in the fragments"),
         _required("start_ns", pa.int64(), "previous marker"),
         _required("end_ns", pa.int64(), "this marker"),
         _required("label", pa.string(), "original label"),

@@ -276,8 +276,10 @@ def _ops(trace: Trace) -> Iterator[Problem]:
 
 
 def _steps(trace: Trace) -> Iterator[Problem]:
-    ordered = trace.steps.sort("rank", "step", maintain_order=True)
-    previous_end = pl.col("end_ns").shift(1).over("rank")
+    ordered = trace.steps.sort("clock_id", "rank", "step", maintain_order=True)
+    previous_end = pl.col("end_ns").shift(1).over("clock_id", "rank")
+    described = [c["clock_id"] for f in trace.fragments for c in f.get("clocks", ())]
+    clocks = pl.Series([*described, *trace.tracks["clock_id"].drop_nulls()], dtype=pl.Int32)
     checks = [
         Check(
             "negative_duration",
@@ -286,8 +288,14 @@ def _steps(trace: Trace) -> Iterator[Problem]:
         ),
         Check(
             "duplicate_step",
-            pl.struct("rank", "step").is_duplicated(),
-            "steps that a rank has twice",
+            pl.struct("clock_id", "rank", "step").is_duplicated(),
+            "steps that a rank has twice on one clock",
+        ),
+        _dangling(
+            "clock_id",
+            "dangling_clock",
+            clocks,
+            "steps on a clock that no writer describes and no track is on",
         ),
         Check(
             "step_order",

@@ -41,8 +41,6 @@ class TimelineApp(App[None]):
     def __init__(self, trace: Trace, *, ascii: bool = False, colour: bool | None = None) -> None:
         colour = not os.environ.get("NO_COLOR") if colour is None else colour
         super().__init__(ansi_color=not colour)
-        if not colour:
-            self.theme = "textual-ansi"
         self.scene: Scene = open_scene(trace)
         self.options = Options(ascii=ascii, colour=colour)
 
@@ -51,8 +49,11 @@ class TimelineApp(App[None]):
         yield Timeline(self.scene, self.options)
 
     def on_mount(self) -> None:
-        """Keys go to the timeline."""
-        self.query_one(Timeline).focus()
+        """Keys go to the timeline; without colour the background is the terminal's own."""
+        timeline = self.query_one(Timeline)
+        timeline.focus()
+        if not self.options.colour:
+            self.screen.styles.background = timeline.styles.background = "ansi_default"
 
     def action_leave(self) -> None:
         """Close the help, or else quit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from trnprof.tui.cells import (
     run_count,
 )
 from trnprof.tui.columns import Columns, column_edges, column_pass
-from trnprof.tui.palette import CATEGORY_HUES
+from trnprof.tui.palette import COUNTER_HUE
 from trnprof.tui.scene import Scene
 from trnprof.tui.state import View
 from trnprof.tui.store import Int
@@ -88,17 +89,27 @@ def draw_bands(
 
 
 def _pass(scene: Scene, view: View, rows: list[Row], band: int, columns: int) -> _Passed:
-    mine = [(i, r) for i, r in enumerate(rows) if r.node.band == band and r.kind in ("lane", "group", "counter")]
+    mine = [
+        (i, r)
+        for i, r in enumerate(rows)
+        if r.node.band == band and r.kind in ("lane", "group", "counter")
+    ]
     lo = scene.store.clocks[band].lo
     viewport = view.viewports[band]
     edges = column_edges(viewport.t0 - lo, viewport.t1 - lo, columns)
     counts = [0 if r.kind == "counter" else len(r.node.tracks) for _, r in mine]
     ends = np.cumsum([0, *counts]).tolist()
-    members = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    members = [slice(a, b) for a, b in pairwise(ends)]
     tracks = [r.node.tracks for _, r in mine if r.kind != "counter"]
     flat = np.concatenate(tracks) if tracks else np.zeros(0, np.int64)
     lanes = np.array([i for i, (_, r) in enumerate(mine) if r.kind == "lane"], np.int64)
-    return _Passed([r for _, r in mine], [i for i, _ in mine], column_pass(scene.store, flat, edges), lanes, members)
+    return _Passed(
+        [r for _, r in mine],
+        [i for i, _ in mine],
+        column_pass(scene.store, flat, edges),
+        lanes,
+        members,
+    )
 
 
 def _cells(scene: Scene, passed: _Passed, look: Look) -> Cells:
@@ -120,7 +131,7 @@ def _cells(scene: Scene, passed: _Passed, look: Look) -> Cells:
             most = float(np.nanmax(counter.values, initial=0.0)) or 1.0
             share = np.nan_to_num(counter.columns(passed.columns.edges) / most)
             glyphs[i] = levels(np.clip(share, 0, 1), look.ascii)
-            codes[i] = np.where(share > 0, CATEGORY_HUES["memory"], 0)
+            codes[i] = np.where(share > 0, COUNTER_HUE, 0)
     return Cells(glyphs, codes)
 
 
@@ -138,7 +149,9 @@ def _figures(scene: Scene, passed: _Passed) -> list[str]:
             counter = scene.counters[int(row.node.tracks[0])]
             values = counter.columns(passed.columns.edges)
             most = float(np.nanmax(values, initial=0.0))
-            figures.append(format_bytes(most, 3) if counter.unit == "B" else f"{most:.3g} {counter.unit}")
+            figures.append(
+                format_bytes(most, 3) if counter.unit == "B" else f"{most:.3g} {counter.unit}"
+            )
             continue
         fraction = float(busy[part].sum()) / (span * max(part.stop - part.start, 1))
         figures.append("<0.1 %" if 0 < fraction < 0.0005 else format_percent(fraction))

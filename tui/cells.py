@@ -73,14 +73,22 @@ def lane_cells(store: Store, hues: Codes, columns: Columns, look: Look) -> Cells
     """The cells of tracks, one a row."""
     widths = np.diff(columns.edges)
     shown = columns.dominant >= 0
-    label = store.labels[np.maximum(columns.dominant, 0)] if store.event_count else np.zeros_like(columns.dominant)
+    label = (
+        store.labels[np.maximum(columns.dominant, 0)]
+        if store.event_count
+        else np.zeros_like(columns.dominant)
+    )
     hue = np.where(shown, hues[label] if len(hues) else 0, 0).astype(np.int32)
     dense = (columns.last - columns.first).sum(axis=1) > len(widths)
     if look.coarseness and dense.any():
         hue[dense] = _coarser(hue[dense], columns.overlap[dense], look.coarseness)
     glyphs = levels(columns.busy / widths, look.ascii)
     glyphs[shown & (columns.busy == 0)] = _ASCII_INSTANT if look.ascii else _INSTANT
-    full = (columns.spill >= 0) & (columns.last == columns.first) & (columns.spill_end >= columns.edges[1:])
+    full = (
+        (columns.spill >= 0)
+        & (columns.last == columns.first)
+        & (columns.spill_end >= columns.edges[1:])
+    )
     _paint_full(glyphs, hue, full, columns.dominant, look)
     if not look.ascii:
         sparse = (columns.last - columns.first).sum(axis=1) * SPARSE <= len(widths)
@@ -89,7 +97,9 @@ def lane_cells(store: Store, hues: Codes, columns: Columns, look: Look) -> Cells
         chosen = columns.dominant == look.selected
         chosen |= (columns.first <= look.selected) & (look.selected < columns.last)
         chosen |= columns.spill == look.selected
-        hue[chosen] = (hue[chosen] & ~0xFF) | SELECTED | MARKED
+        right = chosen & (hue >> 8 & 0xFF > 0) & (columns.last - 1 == look.selected)
+        hue[chosen & ~right] = (hue[chosen & ~right] & ~0xFF) | SELECTED | MARKED
+        hue[right] = (hue[right] & 0xFF) | SELECTED << 8 | MARKED
         if not look.colour:
             glyphs[chosen & full] = _ASCII_CHOSEN if look.ascii else _CHOSEN
     _write_names(glyphs, hue, store, full, columns.dominant)
@@ -124,9 +134,9 @@ def run_count(codes: Codes) -> int:
 
 
 def narrow(text: str) -> str:
-    """Text of which every character takes one cell: control characters and wide or combining ones are replaced.
+    r"""Text of which every character takes one cell: control characters and wide or combining ones are replaced.
 
-    >>> narrow("a字\\x1b")
+    >>> narrow("a字\x1b")
     'a?␛'
     """
     text = printable(text)
@@ -146,7 +156,9 @@ def _coarser(hue: Codes, overlap: Int, coarseness: int) -> Codes:
     return np.where(hue > 0, spread, 0).astype(np.int32)
 
 
-def _paint_full(glyphs: Glyphs, hue: Codes, full: NDArray[np.bool_], event: Int, look: Look) -> None:
+def _paint_full(
+    glyphs: Glyphs, hue: Codes, full: NDArray[np.bool_], event: Int, look: Look
+) -> None:
     odd = full & (event & 1 == 1)
     glyphs[full] = _ASCII_FULL if look.ascii else _FULL
     hue[odd] += SHADE
@@ -194,7 +206,9 @@ def _write_names(
     """Names into the events that are wide enough, a cell away from their left edge."""
     width = full.shape[1]
     owner = np.where(full, event, -1).ravel()
-    begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]) | (np.arange(owner.size) % width == 0))
+    begins = np.flatnonzero(
+        np.append(True, owner[1:] != owner[:-1]) | (np.arange(owner.size) % width == 0)
+    )
     lengths = np.diff(np.append(begins, owner.size))
     wide = (owner[begins] >= 0) & (lengths >= 5)
     flat_glyphs, flat_hue = glyphs.ravel(), hue.ravel()

@@ -141,9 +141,7 @@ def longest(store: Store, lo: Int, hi: Int) -> tuple[Int, Int]:
     best, where = _segment_max(store.block_max[at], length)
     block = at[where]
     block_event = block * BLOCK + store.block_at[block]
-    value[by_block], event[by_block] = _larger(
-        value[by_block], event[by_block], best, block_event
-    )
+    value[by_block], event[by_block] = _larger(value[by_block], event[by_block], best, block_event)
     tail_value, tail_event = _longest_events(store, right[by_block] * BLOCK, hi[by_block])
     value[by_block], event[by_block] = _larger(
         value[by_block], event[by_block], tail_value, tail_event

@@ -55,7 +55,11 @@ def _ancestry(tracks: Mapping[int, Mapping[str, Any]], track_id: int) -> list[Ma
 def _timing(store: Store, event: int, row: Mapping[str, Any]) -> list[tuple[str, str]]:
     clock = store.clock_of(event)
     start, duration = store.start_ns(event), store.duration_ns(event)
-    length = format_ns(duration) if row["duration_ns"] is not None else f"open, {format_ns(duration)} so far"
+    length = (
+        format_ns(duration)
+        if row["duration_ns"] is not None
+        else f"open, {format_ns(duration)} so far"
+    )
     same = store.same_name(event)
     if len(same) > 1:
         rank = float((store.durations_of(same) <= duration).mean())
@@ -75,14 +79,18 @@ def _waiting(
     fields = []
     if row["ready_ns"] is not None:
         held = row["start_ns"] - row["ready_ns"]
-        fields.append(("ready", f"{format_ns(held)} before it started" if held > 0 else "when it started"))
+        fields.append(
+            ("ready", f"{format_ns(held)} before it started" if held > 0 else "when it started")
+        )
     if row["wait_reason"] is not None:
         fields.append(("idle before", f"waited for {row['wait_reason']}"))
     if row["blocked_by"] is not None:
         found = locate_events(store.trace, [row["blocked_by"]])
         if found.height:
             other = found.row(0, named=True)
-            where = " ▸ ".join(r["name"] for r in reversed(_ancestry(tracks, other["track_id"])[:2]))
+            where = " ▸ ".join(
+                r["name"] for r in reversed(_ancestry(tracks, other["track_id"])[:2])
+            )
             length = other["duration_ns"]
             fields.append(
                 ("released by", f"{other['name']} on {where}" + (f" ({format_ns(length)})" if length is not None else ""))
@@ -98,17 +106,21 @@ def _work(
     seconds = (row["duration_ns"] or 0) / 1e9
     fields = []
     if row["flops"]:
-        text = format_rate(row["flops"], "FLOP")
+        fields.append(
+            (
+                "work",
+                format_rate(row["flops"], "FLOP") + (" (transpose)" if row["is_transpose"] else ""),
+            )
+        )
         if seconds:
-            rate = row["flops"] / seconds
-            text += f" at {format_rate(rate, 'FLOP/s')}" + _of_peak(rate, _peak_flops(store.trace.peaks, row, path), "FLOP/s")
-        fields.append(("work", text + (", a transpose" if row["is_transpose"] else "")))
+            peak = _peak_flops(store.trace.peaks, row, path)
+            fields.append(("achieved", _achieved(row["flops"] / seconds, peak, "FLOP/s")))
     if row["bytes"] is not None:
-        text = format_bytes(row["bytes"])
+        fields.append(("bytes", format_bytes(row["bytes"])))
         if seconds:
-            rate = row["bytes"] / seconds
-            text += f" at {format_rate(rate, 'B/s')}" + _of_peak(rate, _peak_bytes(path), "B/s")
-        fields.append(("bytes", text))
+            fields.append(
+                ("bandwidth", _achieved(row["bytes"] / seconds, _peak_bytes(path), "B/s"))
+            )
     if row["source_memory"] is not None or row["target_memory"] is not None:
         fields.append(("route", f"{row['source_memory'] or '?'} → {row['target_memory'] or '?'}"))
     if row["descriptor_bytes"] is not None:
@@ -118,8 +130,9 @@ def _work(
     return fields
 
 
-def _of_peak(rate: float, peak: float | None, unit: str) -> str:
-    return f", {format_percent(rate / peak)} of {format_rate(peak, unit)}" if peak else ""
+def _achieved(rate: float, peak: float | None, unit: str) -> str:
+    of_peak = f", {format_percent(rate / peak)} of {format_rate(peak, unit)}" if peak else ""
+    return format_rate(rate, unit) + of_peak
 
 
 def _peak_flops(
@@ -129,7 +142,10 @@ def _peak_flops(
     own: float | None = path[0]["peak_flops"] if path else None
     if peaks.height and path and row["dtype"] is not None:
         for peak in peaks.iter_rows(named=True):
-            fits = peak["track_kind"] == path[0]["kind"] and peak["track_name"] in ("", path[0]["name"])
+            fits = peak["track_kind"] == path[0]["kind"] and peak["track_name"] in (
+                "",
+                path[0]["name"],
+            )
             if fits and peak["dtype"] == row["dtype"] and peak["sparsity"] == "dense":
                 return float(peak["flops_per_s"])
     return own
@@ -156,4 +172,3 @@ def _operation(ops: pl.DataFrame, op_id: int | None) -> list[tuple[str, str]]:
     if op["lowering"] == "fallback":
         fields.append(("lowering", "fallback: timed by its roofline only"))
     return fields
-

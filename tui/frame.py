@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from polars.exceptions import PolarsError
 from rich.segment import Segment
 
+from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.units import format_count, format_ns, format_percent
 from trnprof.tui.bands import Band, draw_bands
 from trnprof.tui.cells import LEVELS_OF_DETAIL, levels, narrow
@@ -133,7 +135,9 @@ class Painter:
         facts = []
         system = store.trace.system.get("name")
         if system or store.trace.is_simulation:
-            facts.append(f"{system or ''}{' emulated' if store.trace.is_simulation else ''}".strip())
+            facts.append(
+                f"{system or ''}{' emulated' if store.trace.is_simulation else ''}".strip()
+            )
         facts.append(f"{format_count(store.event_count)} events")
         facts.append(f"{int((np.diff(store.offsets) > 0).sum())} tracks")
         window = ""
@@ -164,10 +168,14 @@ class Painter:
         whole = replace(view.viewports[band], t0=clock.lo, t1=max(clock.hi, clock.lo + columns))
         first = min(max(column_of(whole, view.viewports[band].t0, columns), 0), columns - 1)
         last = min(max(column_of(whole, view.viewports[band].t1 - 1, columns), first), columns - 1)
-        line.add(text[:first], "map").add(text[first : last + 1], "map_window").add(text[last + 1 :], "map")
+        line.add(text[:first], "map").add(text[first : last + 1], "map_window").add(
+            text[last + 1 :], "map"
+        )
         span, all_of = view.viewports[band].span, max(clock.hi - clock.lo, 1)
         if layout.figures:
-            line.add("").add(f"{format_percent(min(span / all_of, 1.0)):>{layout.figures}}", "faint")
+            line.add("").add(
+                f"{format_percent(min(span / all_of, 1.0)):>{layout.figures}}", "faint"
+            )
         return line.end()
 
     def _ruler(self, view: View, layout: Layout, band: int) -> Runs:
@@ -226,7 +234,9 @@ class Painter:
         label = row.node.label if row.node.lane == 0 else f"· lane {row.node.lane}"
         line = self._line(layout)
         style = "cursor" if is_cursor else "bold" if row.kind == "group" else "plain"
-        line.add(f" {indent}{sign}{label}", style, layout.gutter - 1).add(" ", style if is_cursor else "plain")
+        line.add(f" {indent}{sign}{label}", style, layout.gutter - 1).add(
+            " ", style if is_cursor else "plain"
+        )
         codes = band.codes[place]
         if is_cursor:
             codes = codes.copy()
@@ -243,17 +253,25 @@ class Painter:
         if view.selected < 0:
             return self._legend(layout, bands)
         if self._details[0] != view.selected:
-            self._details = (view.selected, describe(self.scene.store, view.selected))
+            self._details = (view.selected, self._describe(view.selected))
         details = self._details[1]
         assert details is not None
         hue = int(self.scene.hues[self.scene.store.labels[view.selected]])
         line = self._line(layout).add("─ ", "faint")
-        line.extend([Segment("■", cell_style(hue, self.options.colour))], 1)
-        line.add(f" {details.title} ", "bold")
+        if self.options.colour:
+            line.extend([Segment("■ ", cell_style(hue))], 2)
+        line.add(f"{details.title} ", "bold")
         lines = [line.add("─" * (layout.width - line.used), "faint").end()]
         lines += self._fields(layout, details)
         blank = self._line(layout).end()
         return (lines + [blank] * layout.drawer)[: layout.drawer]
+
+    def _describe(self, event: int) -> Details:
+        """The details, or why they cannot be had: the trace may vanish while it is being looked at."""
+        try:
+            return describe(self.scene.store, event)
+        except (OSError, PolarsError, TrnprofError) as error:
+            return Details(self.scene.store.name(event), (("unreadable", str(error)),))
 
     def _fields(self, layout: Layout, details: Details) -> list[Runs]:
         """Pairs in two columns, down the left one first; a value that needs more room takes the whole width."""
@@ -284,8 +302,11 @@ class Painter:
         for first in range(0, len(names), each):
             line = self._line(layout).add(" ")
             for name, hue in names[first : first + each]:
-                line.extend([Segment("■", cell_style(hue, self.options.colour))], 1)
-                line.add(f" {narrow(name)}", "plain", min(width - 2, layout.width - line.used)).add(" ")
+                if self.options.colour:
+                    line.extend([Segment("■", cell_style(hue))], 1)
+                line.add(f" {narrow(name)}", "plain", min(width - 2, layout.width - line.used)).add(
+                    " "
+                )
             lines.append(line.end())
         if not names:
             lines.append(self._line(layout).add(" nothing in view", "dim").end())
@@ -296,8 +317,9 @@ class Painter:
         line = self._line(layout)
         notes = self._notes()
         text = view.message or (status_of(self.scene, view, layout) if self.options.cursor else "")
-        room = layout.width - len(notes) - 2
-        line.add(f" {text}", "bar_warning" if view.message else "bar", max(room, layout.width // 2))
+        least = layout.width // 2 if text else 0
+        room = max(layout.width - len(notes) - 2, least)
+        line.add(f" {text}", "bar_warning" if view.message else "bar", room)
         return line.add(f" {notes} ", "bar_dim").end("bar")
 
     def _notes(self) -> str:
@@ -309,7 +331,7 @@ class Painter:
         if store.overlaps:
             notes.insert(0, f"{store.overlaps:,} overlaps, drawn as a union")
         if store.dangling:
-            notes.insert(0, f"{store.dangling:,} events of unknown tracks left out")
+            notes.insert(0, f"{store.dangling:,} events without a track, left out")
         if store.trace.problems:
             notes.insert(0, f"{len(store.trace.problems)} problems: see trnprof validate")
         return " · ".join(notes)
@@ -331,7 +353,9 @@ class Painter:
         return (lines + [blank] * layout.tracks)[: layout.tracks]
 
 
-def compose(scene: Scene, view: View, width: int, height: int, options: Options | None = None) -> Frame:
+def compose(
+    scene: Scene, view: View, width: int, height: int, options: Options | None = None
+) -> Frame:
     """One frame.
 
     Args:
@@ -351,7 +375,8 @@ def _runs(text: str, codes: np.typing.NDArray[np.int32], colour: bool) -> Runs:
     ends = [*cuts.tolist(), len(codes)]
     values = codes[begins].tolist()
     return [
-        Segment(text[a:b], cell_style(v, colour)) for a, b, v in zip(begins, ends, values, strict=True)
+        Segment(text[a:b], cell_style(v, colour))
+        for a, b, v in zip(begins, ends, values, strict=True)
     ]
 
 

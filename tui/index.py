@@ -35,11 +35,12 @@ def build_store(trace: Trace) -> Store:
         dangling = len(track) - len(rows)
         frame, track = frame[rows], track[rows]
     clock_ids = tracks["clock_id"].to_numpy().astype(np.int64)
-    known, bands = np.unique(clock_ids, return_inverse=True)
+    kinds = {c["clock_id"]: str(c["kind"]) for f in trace.fragments for c in f.get("clocks", ())}
+    known, bands = _bands(clock_ids, kinds)
     start = frame["start_ns"].to_numpy()
     duration, is_open = _durations(frame["duration_ns"], start)
     band = bands[track] if len(known) > 1 else None
-    clocks = _clocks(trace.fragments, known, band, start, duration, is_open)
+    clocks = _clocks(kinds, known, band, start, duration)
     key, end, stride = _keys(clocks, len(ids), track, band, start, duration, is_open)
     order = _order(key, track, stride)
     labels, names, categories = _labels(frame["name"], frame["category"])
@@ -53,7 +54,7 @@ def build_store(trace: Trace) -> Store:
     if rows is not None and len(start) + dangling < 2**32:
         rows = rows.astype(np.uint32)
     return Store(
-        trace=trace, clocks=clocks, track_ids=ids, bands=bands.astype(np.int64), offsets=offsets, key=key,
+        trace=trace, clocks=clocks, track_ids=ids, bands=bands, offsets=offsets, key=key,
         stride=stride, cum=cum, reach=reach, durations=lengths if reach is not None else None, labels=labels,
         names=names, categories=categories, rows=rows, block_max=block_max, block_at=block_at,
         open_events=0 if is_open is None else int(is_open.sum()), overlaps=overlaps, dangling=dangling,
@@ -81,26 +82,31 @@ def _durations(column: pl.Series, start: Int) -> tuple[Int, NDArray[np.bool_] | 
     return duration, is_open
 
 
+def _bands(clock_ids: Int, kinds: Mapping[int, str]) -> tuple[list[int], Int]:
+    """Clocks in order of display, the device's first, and the position of each track's clock."""
+    known = sorted(set(clock_ids.tolist()), key=lambda c: (kinds.get(c) != "device", c))
+    place = {clock: position for position, clock in enumerate(known)}
+    return known, np.array([place[c] for c in clock_ids.tolist()], np.int64)
+
+
 def _clocks(
-    fragments: tuple[Mapping[str, Any], ...],
-    known: Int,
-    band: Int | None,
-    start: Int,
-    duration: Int,
-    is_open: NDArray[np.bool_] | None,
+    kinds: Mapping[int, str], known: list[int], band: Int | None, start: Int, duration: Int
 ) -> tuple[Clock, ...]:
-    kinds = {c["clock_id"]: str(c["kind"]) for f in fragments for c in f.get("clocks", ())}
     clocks = []
-    for position, clock_id in enumerate(known.tolist()):
+    for position, clock_id in enumerate(known):
         mine = slice(None) if band is None else band == position
         starts = start[mine]
-        lo, hi = (int(starts.min()), int((starts + duration[mine]).max())) if len(starts) else (0, 1)
+        lo, hi = (
+            (int(starts.min()), int((starts + duration[mine]).max())) if len(starts) else (0, 1)
+        )
         if hi - lo > _MAX:
-            raise TraceError(f"clock {clock_id}: its times lie more than 292 years apart ({lo} to {hi} ns)")
+            raise TraceError(
+                f"clock {clock_id}: its times lie more than 292 years apart ({lo} to {hi} ns)"
+            )
         instant_last = len(starts) > 0 and int(starts.max()) == hi
         hi = max(hi + int(instant_last and hi < _MAX), lo + 1)
         kind = kinds.get(clock_id, "")
-        near_zero = kind == "device" or 0 <= lo <= hi - lo
+        near_zero = kind == "device" or (kind != "host" and 0 <= lo <= hi - lo)
         clocks.append(Clock(clock_id, kind or f"clock {clock_id}", lo, hi, 0 if near_zero else lo))
     return tuple(clocks)
 

@@ -65,4 +65,6 @@ def lay_out(width: int, height: int, label_width: int, rows: int, has_selection:
         drawer = max(drawer, min(middle - rows, 14 if has_selection else 7))
     else:
         drawer = min(6, middle // 2) if has_selection else 0
-    return Layout(width, height, gutter, max(width - gutter - figures, 1), figures, middle - drawer, drawer)
+    return Layout(
+        width, height, gutter, max(width - gutter - figures, 1), figures, middle - drawer, drawer
+    )

@@ -91,4 +91,6 @@ def _one(character: str) -> str:
     if character.isascii():
         return character
     text = character.translate(_ASCII)
-    return (text if text.isascii() else "?")[:1].ljust(cell_len(character), "?")[: cell_len(character)]
+    return (text if text.isascii() else "?")[:1].ljust(cell_len(character), "?")[
+        : cell_len(character)
+    ]

@@ -38,6 +38,7 @@ MARKED: Final = 1 << 19
 """Flags: foreground and background swapped; text on the hue; the cell under the cursor; of the selected event."""
 
 CATEGORY_HUES: Final = {"dma": 2, "collective": 7, "sync": 8, "marker": 8, "memory": 4}
+COUNTER_HUE: Final = 16
 NAME_HUES: Final = (1, 3, 5, 6, 4)
 """Hues of the other categories, by a hash of the name."""
 
@@ -74,7 +75,9 @@ def cell_style(code: int, colour: bool = True) -> Style:
     marked = bool(flags & MARKED)
     if not colour:
         label = bool(flags & LABEL)
-        return Style(reverse=reverse or None, bold=marked or None, underline=(marked and label) or None)
+        return Style(
+            reverse=reverse or None, bold=marked or None, underline=(marked and label) or None
+        )
     front, back = _hex(code & 0xFF), _hex(code >> 8 & 0xFF)
     if flags & LABEL:
         return Style(color=_contrast(front), bgcolor=front, bold=True, reverse=reverse or None)
@@ -97,7 +100,9 @@ def hues_of(names: pl.Series, categories: tuple[str, ...]) -> NDArray[np.int32]:
     group = names.cast(pl.String).str.extract(r"^([^\d(\[<]+)").str.strip_chars_end(" _-.:#")
     group = group.fill_null("")
     unique = group.unique()
-    hashed = pl.Series([NAME_HUES[zlib.crc32(g.encode()) % len(NAME_HUES)] for g in unique], dtype=pl.Int32)
+    hashed = pl.Series(
+        [NAME_HUES[zlib.crc32(g.encode()) % len(NAME_HUES)] for g in unique], dtype=pl.Int32
+    )
     by_name = group.replace_strict(unique, hashed, return_dtype=pl.Int32).to_numpy()
     fixed = np.array([CATEGORY_HUES.get(c, 0) for c in categories], np.int32)
     return np.where(fixed > 0, fixed, by_name).astype(np.int32)

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 from rich.console import Console
 from rich.segment import Segment, Segments
-from rich.terminal_theme import TerminalTheme
 
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tui.frame import Frame, Options, compose
@@ -18,15 +17,10 @@ from trnprof.tui.layout import MIN_HEIGHT, MIN_WIDTH
 from trnprof.tui.scene import Scene, open_scene
 from trnprof.tui.state import View, band_of, first_view, layout_of
 from trnprof.tui.state import select as select_event
+from trnprof.tui.svg import to_svg
 
 if TYPE_CHECKING:
     from trnprof.tracer.reader import Trace
-
-_THEME = TerminalTheme(
-    (16, 20, 26),
-    (223, 229, 236),
-    [(16, 20, 26), (232, 112, 42), (18, 166, 124), (230, 159, 0), (59, 130, 196), (204, 121, 167), (86, 180, 233), (223, 229, 236)],
-)  # fmt: skip
 
 
 def render(
@@ -75,9 +69,7 @@ def svg(
 ) -> str:
     """One frame as an SVG picture; arguments and errors as for ``render``."""
     frame = _frame(trace, width, height, at, select, Options(cursor=False))
-    console = Console(file=StringIO(), record=True, width=width, force_terminal=True, color_system="truecolor", no_color=False)
-    console.print(_joined(frame), end="")
-    return console.export_svg(title=title, theme=_THEME, unique_id="trnprof")
+    return to_svg(frame, title)
 
 
 def _joined(frame: Frame) -> Segments:
@@ -93,7 +85,9 @@ def _frame(
     options: Options,
 ) -> Frame:
     if width < MIN_WIDTH or height < MIN_HEIGHT:
-        raise TrnprofError(f"size {width}x{height} is too small: the timeline needs {MIN_WIDTH}x{MIN_HEIGHT}")
+        raise TrnprofError(
+            f"size {width}x{height} is too small: the timeline needs {MIN_WIDTH}x{MIN_HEIGHT}"
+        )
     scene = open_scene(trace)
     view = first_view(scene)
     if at is not None:
@@ -114,7 +108,9 @@ def _at(scene: Scene, view: View, at: tuple[int, int]) -> View:
     t0, t1 = at[0] + clock.zero, at[1] + clock.zero
     if t1 <= clock.lo or t0 >= clock.hi:
         first, last = clock.lo - clock.zero, clock.hi - clock.zero
-        raise TrnprofError(f"window {at[0]}..{at[1]} ns lies outside the trace, which spans {first}..{last} ns")
+        raise TrnprofError(
+            f"window {at[0]}..{at[1]} ns lies outside the trace, which spans {first}..{last} ns"
+        )
     window = replace(view.viewports[band], t0=max(t0, clock.lo), t1=min(t1, clock.hi))
     return replace(view, viewports=(*view.viewports[:band], window, *view.viewports[band + 1 :]))
 
@@ -137,5 +133,7 @@ def find_event(scene: Scene, chosen: str | int) -> int:
     else:
         events = np.flatnonzero(np.isin(store.rows, wanted))
     if not len(events):
-        raise TrnprofError(f"no event {'with id ' if isinstance(chosen, int) else 'named '}{chosen!r} in {store.trace.path}")
+        raise TrnprofError(
+            f"no event {'with id ' if isinstance(chosen, int) else 'named '}{chosen!r} in {store.trace.path}"
+        )
     return int(events[int(store.durations_of(events).argmax())])

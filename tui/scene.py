@@ -85,7 +85,9 @@ def open_scene(trace: Trace) -> Scene:
     store = build_store(trace)
     counters = _counters(trace, store)
     labels = pl.Series(store.names, dtype=pl.String)
-    return Scene(store, build_tree(store, tuple(counters)), hues_of(labels, store.categories), counters)
+    return Scene(
+        store, build_tree(store, tuple(counters)), hues_of(labels, store.categories), counters
+    )
 
 
 def _counters(trace: Trace, store: Store) -> dict[int, Counter]:

@@ -56,7 +56,11 @@ def first_view(scene: Scene) -> View:
 def layout_of(scene: Scene, view: View, width: int, height: int) -> Layout:
     """The layout of the screen for this view."""
     rows = scene.tree.rows(view.closed)
-    widths = (cell_len(r.node.label) + 2 * r.node.depth + 2 * r.node.is_group for r in rows if r.kind != "header")
+    widths = (
+        cell_len(r.node.label) + 2 * r.node.depth + 2 * r.node.is_group
+        for r in rows
+        if r.kind not in ("header", "ruler")
+    )
     return lay_out(width, height, max(widths, default=0), len(rows), view.selected >= 0)
 
 
@@ -263,7 +267,9 @@ def _set_closed(close: bool) -> Action:
             node = scene.tree.nodes[node.parent]
         closed = view.closed | {node.key} if close and node.is_group else view.closed - {node.key}
         rows = scene.tree.rows(closed)
-        at = next((i for i, r in enumerate(rows) if r.node.key == node.key and r.kind != "ruler"), 0)
+        at = next(
+            (i for i, r in enumerate(rows) if r.node.key == node.key and r.kind != "ruler"), 0
+        )
         return replace(view, closed=closed, row=at)
 
     return run

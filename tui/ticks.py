@@ -12,7 +12,7 @@ def tick_step(span_ns: int, most: int) -> int:
     (1000, 5000000000)
     """
     least = max(-(-span_ns // max(most, 1)), 1)
-    power = 10 ** (len(str(least)) - 1)
+    power = int(10 ** (len(str(least)) - 1))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= least)
 
 

@@ -65,9 +65,17 @@ class Tree:
 
     nodes: tuple[Node, ...]
     closed: frozenset[int]
+    _lanes: dict[int, Node] = field(default_factory=dict, repr=False)
+    _last: dict[frozenset[int], list[Row]] = field(default_factory=dict, repr=False)
 
     def rows(self, closed: frozenset[int]) -> list[Row]:
-        """The visible rows when these groups are closed."""
+        """The visible rows when these groups are closed; the last answer is kept, do not change it."""
+        if closed not in self._last:
+            self._last.clear()
+            self._last[closed] = self._rows(closed)
+        return self._last[closed]
+
+    def _rows(self, closed: frozenset[int]) -> list[Row]:
         rows: list[Row] = []
         hidden_below = -1
         band = self.nodes[0].band if self.nodes else 0
@@ -90,8 +98,9 @@ class Tree:
 
     def node_of(self, track: int) -> Node | None:
         """The row that shows a track of the store."""
-        found = (n for n in self.nodes if not n.is_group and track in n.tracks)
-        return next(found, None)
+        if not self._lanes:
+            self._lanes.update({int(n.tracks[0]): n for n in self.nodes if not n.is_group})
+        return self._lanes.get(track)
 
 
 @dataclass
@@ -117,6 +126,7 @@ def build_tree(store: Store, counters: Sequence[int] = ()) -> Tree:
     for place, row in tracks.items():
         parent = position.get(row["parent_id"], -1) if row["parent_id"] is not None else -1
         below.setdefault(parent if parent != place else -1, []).append(place)
+    _cut_circles(below, len(tracks))
     has_events = np.diff(store.offsets) > 0
     nodes: list[Node] = []
     for band in range(len(store.clocks)):
@@ -131,20 +141,44 @@ def build_tree(store: Store, counters: Sequence[int] = ()) -> Tree:
     return Tree(tuple(nodes), _closed_at_first(nodes))
 
 
+def _cut_circles(below: dict[int, list[int]], count: int) -> None:
+    """Tracks that no root leads to (their parents form a circle) become roots."""
+    reached: set[int] = set()
+    below.setdefault(-1, [])
+    waiting = list(below[-1])
+    for place in range(count):
+        while waiting:
+            at = waiting.pop()
+            reached.add(at)
+            waiting += below.get(at, [])
+        if place not in reached:
+            parent = next(p for p, children in below.items() if place in children)
+            below[parent].remove(place)
+            below[-1].append(place)
+            waiting.append(place)
+
+
 def _drafts(
     places: list[int], below: Mapping[int, list[int]], tracks: Mapping[int, Any], shown: set[int]
 ) -> list[_Draft]:
     drafts = []
     for place in places:
         row = tracks[place]
-        label = printable(row["name"]) + (f" ×{row['replica_count']}" if row["replica_count"] > 1 else "")
+        label = printable(row["name"]) + (
+            f" ×{row['replica_count']}" if row["replica_count"] > 1 else ""
+        )
         children = _bundled(_drafts(below.get(place, []), below, tracks, shown))
         own = _Draft(label, str(row["kind"]), [place], lane=row["lane"])
         if place in shown and not children:
             drafts.append(own)
         elif children:
             only = children[0]
-            if len(children) == 1 and only.children and only.kind != "bundle" and place not in shown:
+            if (
+                len(children) == 1
+                and only.children
+                and only.kind != "bundle"
+                and place not in shown
+            ):
                 only.label = f"{label} / {only.label}"
                 drafts.append(only)
             else:
@@ -175,7 +209,9 @@ def _number(draft: _Draft, depth: int, band: int, parent: int, nodes: list[Node]
     tracks = np.sort(np.array(draft.tracks, np.int64))
     nodes.append(Node(key, draft.label, draft.kind, depth, band, tracks, (), draft.lane, parent))
     children = tuple(_number(c, depth + 1, band, key, nodes) for c in draft.children)
-    nodes[key] = Node(key, draft.label, draft.kind, depth, band, tracks, children, draft.lane, parent)
+    nodes[key] = Node(
+        key, draft.label, draft.kind, depth, band, tracks, children, draft.lane, parent
+    )
     return key
 
 

@@ -55,7 +55,8 @@ class Viewport:
 
     def zoom(self, numerator: int, denominator: int, at: int) -> Viewport:
         """The window times numerator/denominator, the moment ``at`` staying where it is."""
-        span = max(self.span * numerator // denominator, MIN_SPAN_NS)
+        rounding = denominator - 1 if numerator > denominator else 0
+        span = max((self.span * numerator + rounding) // denominator, MIN_SPAN_NS)
         whole = max(self.hi - self.lo, MIN_SPAN_NS)
         span = min(span, max(whole, self.span))
         if numerator > denominator and span >= whole:

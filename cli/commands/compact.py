@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import TRACE
+from trnprof.cli.options import FORCE, TRACE
 
 
 def compact(
@@ -15,6 +15,7 @@ def compact(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write here instead of in place.")
     ] = None,
+    force: Annotated[bool, FORCE] = False,
 ) -> None:
     """Compress a trace (zstd); it opens as before.
 
@@ -23,5 +24,5 @@ def compact(
     from trnprof.cli.diagnostics import say
     from trnprof.tracer.compact import compact as compact_trace
 
-    compact_trace(trace, output)
+    compact_trace(trace, output, force=force)
     say(f"{output or trace}: compacted")

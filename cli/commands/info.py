@@ -20,8 +20,9 @@ def info(
     """
     import json
 
+    from trnprof.cli.output import show
     from trnprof.tracer.info import summary, summary_lines
     from trnprof.tracer.reader import open_trace
 
     found = summary(open_trace(trace))
-    print(json.dumps(found, indent=2) if as_json else "\n".join(summary_lines(found)))
+    show(json.dumps(found, indent=2) if as_json else "\n".join(summary_lines(found)))

@@ -27,12 +27,17 @@ def report(
 
     from trnprof.analysis.render_text import render_text
     from trnprof.analysis.report import build_report
-    from trnprof.cli.output import write_text
+    from trnprof.cli.diagnostics import say
+    from trnprof.cli.output import show, write_text
+    from trnprof.emulator.capture.store import holds_workload
     from trnprof.tracer.reader import open_trace
 
-    document = build_report(open_trace(trace), step=step)
+    opened = open_trace(trace)
+    document = build_report(opened, step=step)
     text = json.dumps(document, indent=2, allow_nan=False) if as_json else render_text(document)
     if output is None:
-        print(text)
+        show(text)
     else:
         write_text(output, text, force=force)
+    if not opened.manifest and holds_workload(trace):
+        say(f"{trace} was not timed yet; trnprof emulate {trace} --system trn2 -o timed.trnprof does")

@@ -22,15 +22,14 @@ def validate(
     from dataclasses import asdict
 
     from trnprof.cli.diagnostics import ExitCode
+    from trnprof.cli.output import show
     from trnprof.tracer.reader import open_trace
     from trnprof.tracer.units import printable
 
     problems = open_trace(trace).validate()
     if as_json:
-        print(json.dumps([asdict(p) for p in problems], indent=2))
+        show(json.dumps([asdict(p) for p in problems], indent=2))
     else:
-        for p in problems:
-            print(printable(f"{p.severity}: {p.kind}: {p.where}: {p.message}"))
-        if not problems:
-            print(f"{trace}: nothing wrong")
+        lines = [printable(f"{p.severity}: {p.kind}: {p.where}: {p.message}") for p in problems]
+        show("\n".join(lines) or f"{trace}: nothing wrong")
     return int(ExitCode.FOUND if problems else ExitCode.FINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,15 @@ class HostSpans:
         self._enter_step(f"step {number + 1}")
 
     def stop(self) -> None:
-        """End all ranges and seal."""
+        """End all ranges and seal; failing, the last spans are left out (the capture has said why)."""
         if self._recorder is None:
             return
         while self._open:
             self.leave()
         self._step.__exit__(None, None, None)
         recording, self._recorder = self._recorder, None
-        recording.stop()
+        with suppress(TrnprofError):
+            recording.stop()
 
     def _enter_step(self, name: str) -> None:
         self._step = recorder.Span(name)

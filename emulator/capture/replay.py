@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from trnprof.emulator.workload import Operation, TensorRef, Workload, WorkloadStep
@@ -49,28 +50,35 @@ def workload_rows(workload: Workload) -> Iterator[Row]:
 
     for ref in workload.resident:
         yield _with_refs(Row("resident"), [ref], 1)
-    for op in workload.operations:
-        row = Row(
-            "op",
-            op.name,
-            op.phase,
-            op.step,
-            op.module_path,
-            op.module_class,
-            op.source_file,
-            op.source_line,
-            op.model_flops,
-            op.is_view,
-            freed=op.freed,
-            arguments=json.dumps(dict(op.arguments)) if op.arguments else "",
-        )
-        yield _with_refs(row, [*op.inputs, *op.outputs], len(op.inputs))
-    for step in workload.steps:
-        yield Row("step", step.label, step.source, step.step)
+    steps = {step.step: step for step in workload.steps}
+    for number, operations in groupby(workload.operations, key=lambda op: op.step):
+        yield from map(_operation_row, operations)
+        if number in steps:
+            yield Row("step", steps[number].label, steps[number].source, number)
     for note in workload.notes:
         yield Row("note", arguments=note)
     if workload.complete:
         yield Row("end")
+
+
+def _operation_row(op: Operation) -> Row:
+    from trnprof.emulator.capture.store import Row
+
+    row = Row(
+        "op",
+        op.name,
+        op.phase,
+        op.step,
+        op.module_path,
+        op.module_class,
+        op.source_file,
+        op.source_line,
+        op.model_flops,
+        op.is_view,
+        freed=op.freed,
+        arguments=json.dumps(dict(op.arguments)) if op.arguments else "",
+    )
+    return _with_refs(row, [*op.inputs, *op.outputs], len(op.inputs))
 
 
 def _with_refs(row: Row, refs: Sequence[TensorRef], inputs: int) -> Row:
@@ -94,7 +102,15 @@ def _ref(values: _Ref) -> TensorRef:
 
 def _refs(row: Row, roles: dict[int, str]) -> list[TensorRef]:
     refs, first = [], 0
-    fields = (row.tensor, row.rank, row.dtype, row.nbytes, row.storage_nbytes, row.role, row.contiguous)
+    fields = (
+        row.tensor,
+        row.rank,
+        row.dtype,
+        row.nbytes,
+        row.storage_nbytes,
+        row.role,
+        row.contiguous,
+    )
     for tensor, rank, dtype, nbytes, storage, role, contiguous in zip(*fields, strict=True):
         shape = tuple(row.shape[first : first + rank])
         first += rank

@@ -145,6 +145,11 @@ def seal_workload(trace_dir: Path) -> bool:
     return True
 
 
+def holds_workload(trace_dir: Path) -> bool:
+    """Whether a program was captured into this trace, to its end or not."""
+    return any((trace_dir / name).exists() for name in (SEALED_NAME, STREAM_NAME))
+
+
 def load_workload(trace_dir: Path) -> Workload:
     """The workload of a trace, sealed or not; ``complete`` is False if the program was killed or the file is torn.
 
@@ -189,7 +194,9 @@ def _rows(batch: pa.RecordBatch) -> Iterable[Row]:
 
 
 def _write_sealed(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
-    table = pa.Table.from_batches(list(batches), WORKLOAD.arrow).unify_dictionaries().combine_chunks()
+    table = (
+        pa.Table.from_batches(list(batches), WORKLOAD.arrow).unify_dictionaries().combine_chunks()
+    )
     with (
         written_beside(path) as beside,
         pa.OSFile(str(beside), "wb") as sink,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ import torch.utils.data
 from torch.optim import optimizer as torch_optimizer
 
 from trnprof.emulator.capture.host_spans import HostSpans
-from trnprof.emulator.capture.log import CaptureLog
 from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings, leave_environment
+from trnprof.emulator.capture.log import CaptureLog
 from trnprof.emulator.capture.store import Row
 from trnprof.emulator.capture.torch_dispatch import CaptureMode
 from trnprof.emulator.capture.torch_modules import Modules
@@ -78,19 +79,32 @@ class TorchCapture:
 
     def install(self) -> None:
         """Begin to watch."""
-        patch_module_calls(self._before_forward, self._after_forward)
-        torch_optimizer.register_optimizer_step_pre_hook(self._before_optimizer)
-        torch_optimizer.register_optimizer_step_post_hook(self._after_optimizer)
+        guarded = self._guarded
+        patch_module_calls(guarded(self._before_forward), guarded(self._after_forward))
+        torch_optimizer.register_optimizer_step_pre_hook(guarded(self._before_optimizer))
+        torch_optimizer.register_optimizer_step_post_hook(guarded(self._after_optimizer))
         torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole encoder layer
-        patch_engine(self._backward)
+        patch_engine(guarded(self._backward))
         patch_compile(self.log.note)
-        patch_profiler(lambda: self.steps.mark("profiler"))
-        recorder.on_step(self._marker)
+        patch_profiler(guarded(lambda: self.steps.mark("profiler")))
+        recorder.on_step(guarded(self._marker))
         if self._fake is not None:
             self._fake.install()
         self.mode.__enter__()
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._after_fork)
+
+    def _guarded(self, action: Callable[..., Any]) -> Callable[..., Any]:
+        """The action, its failure kept from the program."""
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return action(*args, **kwargs)
+            except Exception as failure:
+                self.mode.give_up(failure)
+                return None
+
+        return guarded
 
     def begin(self, with_setup: bool) -> None:
         """The first device operation: claim the capture of the run, or leave it to whoever has it.
@@ -181,7 +195,9 @@ class TorchCapture:
         if not self._is_watched():
             return False
         is_device = self.modules.depth > 0
-        if not is_device and self.modules.is_device_root(module, args):
+        if not is_device and self.modules.is_device_root(
+            module, args, self.mode.state == "recording"
+        ):
             is_device = True
             self.begin(False)
             if not self._is_watched():

@@ -31,7 +31,7 @@ class _Seen(NamedTuple):
     freed: list[int]
 
 
-class CaptureMode(TorchDispatchMode):
+class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not followed
     """Runs each operation and hands its row to ``sink``.
 
     Attributes:
@@ -75,7 +75,7 @@ class CaptureMode(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if any(self._is_foreign(kind) for kind in types):
-            return NotImplemented  # a subclass with tensors inside: those operations come one by one
+            return NotImplemented  # tensors in a tensor: their operations come one by one
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = describe(func)
@@ -99,13 +99,13 @@ class CaptureMode(TorchDispatchMode):
         try:
             seen = self._before(operator, args, kwargs)
         except Exception as failure:  # the program must not notice
-            self._give_up(failure)
+            self.give_up(failure)
         out = self._run(func, args, kwargs) if self._run else func(*args, **kwargs)
         if seen is not None:
             try:
                 self._after(operator, args, kwargs, out, seen)
             except Exception as failure:
-                self._give_up(failure)
+                self.give_up(failure)
         return out
 
     def _before(
@@ -141,7 +141,8 @@ class CaptureMode(TorchDispatchMode):
         elif len(self.setup_rows) < _SETUP_ROWS:
             self.setup_rows.append(row)
 
-    def _give_up(self, failure: Exception) -> None:
+    def give_up(self, failure: Exception) -> None:
+        """Something of ours failed: watch no longer, say so once."""
         if self.state != "off":
             self.state = "off"
             self.fail(failure)
@@ -160,8 +161,7 @@ class CaptureMode(TorchDispatchMode):
             return True
         if self.state == "setup":
             return len(self.setup_rows) < _SETUP_ROWS
-        known = (self._storages.find(tensor) for tensor in read)
-        return any(storage is not None and storage.role != "input" for storage in known)
+        return any(self._storages.is_device(tensor) for tensor in read)
 
     def _enter_operation(
         self, operator: Operator, read: list[torch.Tensor], sequence: int
@@ -195,7 +195,7 @@ class CaptureMode(TorchDispatchMode):
 
     def _reads_state(self, read: list[torch.Tensor]) -> bool:
         known = (self._storages.find(tensor) for tensor in read)
-        return any(storage is not None and storage.role in _STATE for storage in known)
+        return any(s is not None and (s.role in _STATE or s.of_optimizer) for s in known)
 
     def _inputs(
         self, operator: Operator, args: tuple[Any, ...], kwargs: Any, read: list[torch.Tensor]
@@ -215,6 +215,11 @@ class CaptureMode(TorchDispatchMode):
         for tensor in _tensors((out,)):
             ref = self._storages.ref(tensor, role)
             refs.setdefault(ref[:2], ref)
+        if phase == "optimizer":
+            for tensor in _tensors((out,)):
+                storage = self._storages.find(tensor)
+                if storage is not None:
+                    storage.of_optimizer = True
         if phase == "forward":  # an input that is written in place now holds a result
             for tensor in written:
                 storage = self._storages.find(tensor)

@@ -102,9 +102,16 @@ class FakeRun:
         @functools.wraps(init)
         def one_process(self: Any, *args: Any, **kwargs: Any) -> None:
             if kwargs.get("num_workers"):
-                note("fake tensors: DataLoader workers are replaced by loading in the program itself")
+                note(
+                    "fake tensors: DataLoader workers are replaced by loading in the program itself"
+                )
                 kwargs["num_workers"] = 0
-                for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
+                for name in (
+                    "prefetch_factor",
+                    "persistent_workers",
+                    "multiprocessing_context",
+                    "timeout",
+                ):
                     kwargs.pop(name, None)
             init(self, *args, **kwargs)
 

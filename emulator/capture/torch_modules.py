@@ -41,12 +41,18 @@ class Modules:
         )
         self._owners: dict[int, ModulePlace] = {}
 
-    def is_device_root(self, module: torch.nn.Module, args: Any) -> bool:
-        """Whether an outermost module's forward is work of the device."""
+    def is_device_root(self, module: torch.nn.Module, args: Any, has_begun: bool) -> bool:
+        """Whether an outermost module's forward is work of the device.
+
+        Args:
+            module: the outermost module.
+            args: what it is called with.
+            has_begun: the recording has begun, so that what tensors are for is known.
+        """
         if any(True for _ in module.parameters()) or any(True for _ in module.buffers()):
             return True
         tensors = (a for a in args if isinstance(a, torch.Tensor))
-        return any(t.requires_grad or self._storages.find(t) is not None for t in tensors)
+        return any(t.requires_grad or (has_begun and self._storages.is_device(t)) for t in tensors)
 
     def enter(self, module: torch.nn.Module, is_device: bool) -> None:
         """Its forward begins."""

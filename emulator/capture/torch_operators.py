@@ -58,7 +58,9 @@ def describe(func: Any) -> Operator:
     if schema is None:
         return Operator(f"higher_order::{func}")
     namespace, name = func.namespace, func._opname
-    if namespace == "prim":  # asked of fake tensors from places in torch that no exception may leave
+    if (
+        namespace == "prim"
+    ):  # asked of fake tensors from places in torch that no exception may leave
         return Operator(name, is_metadata=True)
     written = [i for i, a in enumerate(schema.arguments) if _is_written(a)]
     positional = tuple(i for i in written if not schema.arguments[i].kwarg_only)

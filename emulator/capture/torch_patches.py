@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 
-def patch_module_calls(
-    enter: Callable[[Any, Any], bool], leave: Callable[[Any], object]
-) -> None:
+def patch_module_calls(enter: Callable[[Any, Any], Any], leave: Callable[[Any], object]) -> None:
     """Report each call of a module; ``leave`` only where ``enter`` said True.
 
     Not torch's global hooks: with those, torch.compile warns into the program's output.

@@ -39,6 +39,8 @@ def _internal(file: str) -> bool:
     if file.startswith("<"):
         return file != "<string>"
     path = os.path.realpath(file)
-    if path.startswith(_OWN) or os.path.dirname(path) == os.path.dirname(os.path.realpath(__file__)):
+    if path.startswith(_OWN) or os.path.dirname(path) == os.path.dirname(
+        os.path.realpath(__file__)
+    ):
         return True
     return path.startswith(_STANDARD) and not any(site in path for site in _SITE)

@@ -24,11 +24,13 @@ DTYPE_NAMES: Final[dict[Any, str]] = {
 class Storage(weakref.ref):  # type: ignore[type-arg]
     """A live storage: number, role, and the first view of it that was seen."""
 
-    __slots__ = ("first", "key", "number", "role")
+    __slots__ = ("first", "key", "number", "of_optimizer", "role")
     number: int
     role: str
     key: int
     first: Ref | None
+    of_optimizer: bool
+    """Computed from gradients outside a backward: norms, clipping factors."""
 
     def current_ref(self) -> Ref | None:
         """The first view of it that was seen, with the role it has now."""
@@ -79,6 +81,11 @@ class Storages:
             known.first = ref
         return ref
 
+    def is_device(self, tensor: torch.Tensor) -> bool:
+        """Whether the device has made it or keeps it, rather than been fed with it."""
+        known = self.find(tensor)
+        return known is not None and known.role != "input"
+
     def mark(self, tensor: torch.Tensor, role: str) -> Storage:
         """Give a storage a role, whatever it had."""
         known = self.find(tensor)
@@ -103,14 +110,16 @@ class Storages:
     def _watch(self, owner: Any, key: int, role: str) -> Storage:
         watched = Storage(owner, self._died)
         watched.number, watched.role, watched.key, watched.first = self._next, role, key, None
+        watched.of_optimizer = False
         self._next += 1
         self.live[key] = watched
         return watched
 
     def _died(self, storage: Any) -> None:
-        if self.live.get(storage.key) is storage:
-            del self.live[storage.key]
-            self._freed.append(storage.number)
+        key, number = storage.key, storage.number
+        if self.live.get(key) is storage:
+            del self.live[key]
+            self._freed.append(number)
 
     def _sparse_ref(self, tensor: torch.Tensor, role: str) -> Ref:
         known = self.live.get(id(tensor)) or self._watch(tensor, id(tensor), role)

@@ -73,8 +73,6 @@ def lane_events(draw: st.DrawFn, track: int) -> list[Row]:
 def traces(draw: st.DrawFn) -> tuple[Trace, list[Row]]:
     rows = [row for track in LANES for row in draw(lane_events(track))]
     rows = draw(st.permutations(rows)) if len(rows) < 8 else rows
-    # the steps must meet the span of the events, or they are taken for another clock's
-    rows += [event(draw(st.sampled_from(LANES[:5])), at, 1) for at in (-10, 200)]
     steps = [step(*s, rank=r) for s in STEPS for r in range(CORES)]
     trace = build(rows, tracks=core_tracks(CORES), ops=OPS, steps=steps)
     return trace, rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ from tests.analysis.traces import (
     event,
     step,
 )
+from tests.tracer.two_clocks import DEVICE_STEPS, record_two_clocks
 
 from trnprof.analysis.operators import operator_labels
 from trnprof.analysis.render_text import bar, render_text
 from trnprof.analysis.report import build_report
 from trnprof.tracer.errors import TrnprofError
-from trnprof.tracer.reader import Trace
+from trnprof.tracer.reader import Trace, open_trace
 
 THREADS: list[Row] = [
     {"track_id": 50, "kind": "thread", "name": "main", "clock_id": 1},
@@ -166,7 +168,7 @@ DEGENERATE: dict[str, Trace] = {
         [event(50, LATE, 50, name="f\x1b[31m"), event(51, LATE, 20)], tracks=THREADS
     ),
     "host only, steps": build(
-        [event(50, LATE, 50)], tracks=THREADS, steps=[step(0, LATE, LATE + 60)]
+        [event(50, LATE, 50)], tracks=THREADS, steps=[step(0, LATE, LATE + 60, clock_id=1)]
     ),
     "device and host": build(
         [event(TENSOR, 5, 10), event(50, LATE, 10)], tracks=[*core_tracks(), *THREADS]
@@ -211,6 +213,46 @@ def test_clocks_are_never_mixed() -> None:
     two = build_report(DEGENERATE["two device clocks"])
     assert two["overall"]["end_ns"] == 10
     assert any("clock" in note for note in two["notes"])
+
+
+@pytest.mark.parametrize("host_first", [True, False])
+def test_device_figures_use_steps_of_the_devices_clock(tmp_path: Path, host_first: bool) -> None:
+    report = build_report(open_trace(record_two_clocks(tmp_path / "t.trnprof", host_first)))
+    found = [(s["step"], s["label"], s["start_ns"], s["end_ns"]) for s in report["steps"]]
+    assert found == [(n, f"device {n}", start, end) for n, (start, end) in enumerate(DEVICE_STEPS)]
+    assert [s["metrics"]["tensor_engine_active_time_percent"] for s in report["steps"]] == [
+        0.4,
+        0.2,
+    ]
+    assert (report["overall"]["start_ns"], report["overall"]["end_ns"]) == (0, 300)
+    assert report["notes"] == []
+
+
+def test_steps_of_another_clock_are_no_windows_of_the_device() -> None:
+    trace = build([event(TENSOR, 0, 10)], steps=[step(0, 0, 5, clock_id=1)])
+    report = build_report(trace)
+    assert report["steps"] == []
+    assert report["overall"]["end_ns"] == 10
+    (note,) = report["notes"]
+    assert (
+        note == "no steps were marked on clock 0, only on others: figures are for the whole trace"
+    )
+
+
+def test_host_steps_of_several_clocks_are_not_mixed() -> None:
+    steps = [
+        step(0, 0, 5),
+        step(0, LATE, LATE + 60, clock_id=1),
+        step(1, LATE + 60, LATE + 70, clock_id=1),
+    ]
+    report = build_report(build([event(50, LATE, 50)], tracks=THREADS, steps=steps))
+    assert [(s["start_ns"], s["end_ns"]) for s in report["steps"]] == [
+        (LATE, LATE + 60),
+        (LATE + 60, LATE + 70),
+    ]
+    assert report["notes"] == [
+        "steps are those of clock 1; 1 of other clocks share no axis with it"
+    ]
 
 
 def test_open_events_are_counted_and_take_no_time() -> None:

@@ -32,7 +32,7 @@ _DEFAULTS: dict[str, Row] = {
     },
     "peaks": {"track_kind": "engine", "track_name": "Tensor", "sparsity": "dense"},
     "ops": {"kind": "aten"},
-    "steps": {"rank": 0, "label": "", "source": "marker"},
+    "steps": {"rank": 0, "clock_id": 0, "label": "", "source": "marker"},
     "groups": {},
     "flows": {"kind": "data", "lag_ns": 0},
     "counters": {},
@@ -118,11 +118,12 @@ def event(track_id: int, start_ns: int, duration_ns: int | None, **columns: Any)
     return {"track_id": track_id, "start_ns": start_ns, "duration_ns": duration_ns, **columns}
 
 
-def step(number: int, start_ns: int, end_ns: int, rank: int = 0) -> Row:
+def step(number: int, start_ns: int, end_ns: int, rank: int = 0, clock_id: int = 0) -> Row:
     """One row of steps."""
     return {
         "step": number,
         "rank": rank,
+        "clock_id": clock_id,
         "start_ns": start_ns,
         "end_ns": end_ns,
         "label": f"step {number}",

@@ -11,8 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from trnprof.emulator.capture.launcher import capture_environment
+
 from trnprof.emulator.capture.launch_settings import Settings
+from trnprof.emulator.capture.launcher import capture_environment
 from trnprof.emulator.capture.store import load_workload, save_workload, seal_workload
 from trnprof.emulator.workload import Operation, Workload
 
@@ -21,7 +22,9 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @cache
-def run(*arguments: str, fake: bool = False, steps: tuple[int, int] | None = None) -> tuple[str, Workload]:
+def run(
+    *arguments: str, fake: bool = False, steps: tuple[int, int] | None = None
+) -> tuple[str, Workload]:
     """Output and workload of a script under capture; each combination runs once."""
     import os
 
@@ -50,7 +53,11 @@ def compute(workload: Workload, phase: str, step: int) -> list[str]:
 def test_an_mlp_has_the_operations_of_its_derivation() -> None:
     _, workload = run("mlp.py", "SGD", "0", "fine")
     assert workload.complete
-    assert [(s.step, s.source) for s in workload.steps] == [(0, "optimizer"), (1, "optimizer"), (2, "optimizer")]
+    assert [(s.step, s.source) for s in workload.steps] == [
+        (0, "optimizer"),
+        (1, "optimizer"),
+        (2, "optimizer"),
+    ]
     for step in range(3):
         assert compute(workload, "forward", step)[:5] == [
             "addmm", "relu", "addmm", "_log_softmax", "nll_loss_forward",
@@ -82,7 +89,9 @@ def test_shapes_roles_and_bytes_of_a_matmul() -> None:
         ((64, 128), "parameter", 4 * 64 * 128),
     ]
     assert [i.contiguous for i in first.inputs] == [True, True, False]
-    assert [(o.shape, o.role, o.dtype) for o in first.outputs] == [((32, 128), "activation", "float32")]
+    assert [(o.shape, o.role, o.dtype) for o in first.outputs] == [
+        ((32, 128), "activation", "float32")
+    ]
     assert first.model_flops == 2 * 32 * 64 * 128
     assert sorted(r.shape for r in workload.resident) == [(10,), (10, 128), (128,), (128, 64)]
     assert {r.role for r in workload.resident} == {"parameter"}
@@ -99,7 +108,9 @@ def test_module_paths_reach_into_the_backward() -> None:
     assert by_name["backward", "threshold_backward"] == ("1", "ReLU")
     paths = [o.module_path for o in workload.operations if o.name == "mm" and o.step == 0]
     assert paths == ["2", "2", "0"]
-    lines = {o.source_line for o in workload.operations if o.name in ("addmm", "threshold_backward")}
+    lines = {
+        o.source_line for o in workload.operations if o.name in ("addmm", "threshold_backward")
+    }
     text = (SCRIPTS / "mlp.py").read_text().splitlines()
     assert [text[line - 1].strip() for line in lines] == [
         "loss = nn.functional.cross_entropy(model(x), y)"
@@ -129,9 +140,12 @@ def test_flops_equal_torchs_own_counter() -> None:
     for op in workload.operations:
         flops[op.step] += int(op.model_flops)
     assert [flops[step] for step in range(len(counted))] == counted
-    names = Counter(o.name for o in workload.operations if o.model_flops)
-    assert names["_scaled_dot_product_flash_attention_for_cpu"] == 2 + 2 + 2
-    assert names["_scaled_dot_product_flash_attention_for_cpu_backward"] == 4
+    names = Counter(o.name for o in workload.operations)
+    # the encoder trains with dropout, for which the CPU has no fused attention
+    assert names["_scaled_dot_product_flash_attention_for_cpu"] == 2 + 2
+    assert names["_scaled_dot_product_flash_attention_for_cpu_backward"] == 2
+    # torch counts these for every backend but the CPU's
+    assert not any(o.model_flops for o in workload.operations if "attention" in o.name)
     assert names["convolution"] == 3
     assert names["convolution_backward"] == 3
     causal = [
@@ -178,7 +192,9 @@ def test_lifetimes_agree_with_arithmetic() -> None:
     ]
     second = next(o for o in workload.operations if o.step == 1)
     assert len(second.freed) == 3  # x, d and the sum of the first step
-    numbers = [o.outputs[0].tensor for o in workload.operations if o.name in ("mul", "add", "exp", "sum")]
+    numbers = [
+        o.outputs[0].tensor for o in workload.operations if o.name in ("mul", "add", "exp", "sum")
+    ]
     assert len(set(numbers)) == 8  # reused memory is a new storage
 
 
@@ -247,11 +263,14 @@ def test_fake_tensors_need_no_memory_and_answer_questions() -> None:
     assert output.splitlines()[0] == "0.000 0.0 False 0.0 0.0"
     tokens, width, layers, words = 2 * 512, 2048, 24, 32000
     linear = 2 * tokens * (12 * width * width * layers + width * words)
-    attention = 4 * 2 * 512 * 512 * width * layers
-    forward = sum(o.model_flops for o in workload.operations if o.step == 0 and o.phase == "forward")
-    assert forward == linear + attention
-    backward = sum(o.model_flops for o in workload.operations if o.step == 0 and o.phase == "backward")
-    assert backward == 2 * linear + 2.5 * attention
+    forward = sum(
+        o.model_flops for o in workload.operations if o.step == 0 and o.phase == "forward"
+    )
+    assert forward == linear
+    backward = sum(
+        o.model_flops for o in workload.operations if o.step == 0 and o.phase == "backward"
+    )
+    assert backward == 2 * linear
     parameters = [r for r in workload.resident if r.role == "parameter"]
     embedding, block = words * width, 12 * width**2 + 13 * width
     assert sum(r.storage_nbytes for r in parameters) == 2 * (embedding + layers * block + 2 * width)

@@ -55,10 +55,13 @@ def flow(source: int, target: int, kind: str = "data") -> Row:
     return {"source_event": source, "target_event": target, "kind": kind, "lag_ns": 0}
 
 
-def step(number: int, start: int, end: int, rank: int = 0, label: str = "") -> Row:
+def step(
+    number: int, start: int, end: int, rank: int = 0, label: str = "", clock_id: int = 0
+) -> Row:
     return {
         "step": number,
         "rank": rank,
+        "clock_id": clock_id,
         "start_ns": start,
         "end_ns": end,
         "label": label,

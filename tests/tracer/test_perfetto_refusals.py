@@ -28,6 +28,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "events on a counter": ({"events": [event(0, 6, 0, 1)]}, "counter track 6"),
     "samples on an engine": ({"counters": [{"track_id": 3, **SAMPLE}]}, "track of events: 3"),
     "samples nowhere": ({"counters": [{"track_id": 55, **SAMPLE}]}, "track 55"),
+    "step without a clock": ({"steps": [{**step(0, 5, 10), "clock_id": None}]}, "no clock"),
     "step backwards": ({"steps": [step(0, 10, 5)]}, "a step ends before"),
     "parent missing": ({"tracks": [*CORE, track(9, "engine", "x", 40)]}, "track 40"),
     "circle": (

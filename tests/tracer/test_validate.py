@@ -79,6 +79,7 @@ def write(path: Path, shard_rows: int = 1000) -> Trace:
             {
                 "step": [0, 1],
                 "rank": [0, 0],
+                "clock_id": [0, 0],
                 "start_ns": [0, 100],
                 "end_ns": [100, 200],
                 "label": ["0", "1"],
@@ -182,6 +183,7 @@ def altered(trace: Trace, table: str, key: str, value: Any, **change: Any) -> Tr
         ("ops", "op_id", 1, {"parent_id": 9}, "dangling_parent", "ops, op 1"),
         ("ops", "op_id", 0, {"parent_id": 2}, "parent_cycle", "ops, op 0"),
         ("ops", "op_id", 2, {"group_id": 9}, "dangling_group", "ops, op 2"),
+        ("steps", "step", 1, {"clock_id": 7}, "dangling_clock", "steps, step 1"),
         ("steps", "step", 1, {"start_ns": 99}, "step_order", "steps, step 1"),
         ("steps", "step", 1, {"end_ns": 0}, "negative_duration", "steps, step 1"),
         ("steps", "step", 1, {"step": 0, "start_ns": 100}, "duplicate_step", "steps, step 0"),

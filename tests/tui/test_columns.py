@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,11 @@ def lanes(draw: st.DrawFn, overlap: bool = False) -> tuple[int, list[Span]]:
         for _ in range(draw(st.integers(0, 60 if track == 0 else 12))):
             length = draw(st.sampled_from([0, 0, 1, 2, 3, 7, 30]))
             spans.append((track, t, length, draw(st.sampled_from("abc")), "compute"))
-            t += draw(st.sampled_from([0, 1, 5])) if overlap else length + draw(st.sampled_from([0, 0, 1, 9]))
+            t += (
+                draw(st.sampled_from([0, 1, 5]))
+                if overlap
+                else length + draw(st.sampled_from([0, 0, 1, 9]))
+            )
     if not spans:
         spans.append((0, 0, 1, "a", "compute"))
     if draw(st.booleans()):
@@ -58,9 +63,7 @@ def covered(spans: list[Span], track: int, t0: int, t1: int) -> int:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_busy_and_dominant_equal_brute_force(
-    make_trace: Callable[..., Any], overlap: bool
-) -> None:
+def test_busy_and_dominant_equal_brute_force(make_trace: Callable[..., Any], overlap: bool) -> None:
     @MODEST
     @given(lanes(overlap), st.data())
     def check(case: tuple[int, list[Span]], data: st.DataObject) -> None:
@@ -133,7 +136,7 @@ def test_edges_are_ascending_and_meet_both_ends_without_overflow() -> None:
     for columns in (1, 7, 120, 1000):
         edges = column_edges(t0, t1, columns).tolist()
         assert (edges[0], edges[-1]) == (t0, t1)
-        widths = {b - a for a, b in zip(edges, edges[1:], strict=False)}
+        widths = {b - a for a, b in pairwise(edges)}
         assert max(widths) - min(widths) <= 1
 
 
@@ -163,8 +166,19 @@ def test_unsorted_shards_and_open_and_dangling_events(make_trace: Callable[..., 
 
 
 def test_events_by_time(make_trace: Callable[..., Any]) -> None:
-    store = build_store(make_trace([(0, 10, 5, "a", "dma"), (0, 15, 5, "b", "dma"), (0, 30, 0, "i", "marker")]))
-    assert [store.event_at(0, t) for t in (9, 10, 14, 15, 19, 20, 30, 31)] == [-1, 0, 0, 1, 1, -1, 2, -1]
+    store = build_store(
+        make_trace([(0, 10, 5, "a", "dma"), (0, 15, 5, "b", "dma"), (0, 30, 0, "i", "marker")])
+    )
+    assert [store.event_at(0, t) for t in (9, 10, 14, 15, 19, 20, 30, 31)] == [
+        -1,
+        0,
+        0,
+        1,
+        1,
+        -1,
+        2,
+        -1,
+    ]
     assert store.events_in(0, 12, 16) == (0, 2)
     assert store.events_in(0, 20, 30) == (2, 2)
     assert (store.next_event(0), store.next_event(2), store.next_event(0, -1)) == (1, -1, -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,9 @@ from trnprof.tracer.formats.perfetto_clocks import (
 from trnprof.tracer.formats.perfetto_encode import compiled
 from trnprof.tracer.formats.perfetto_tracks import Tree, build_tree
 from trnprof.tracer.reader import Trace
+
+_STEP_KEYS: Final = ["clock_id", "rank", "lane"]
+"""What tells the tracks of steps apart."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,13 @@ def make_plan(trace: Trace) -> Plan:
     ranges = pl.concat([_event_ranges(trace), _sample_ranges(trace)])
     used = frozenset(ranges["track_id"].to_list())
     clock_of = dict(trace.tracks.select("track_id", "clock_id").iter_rows())
-    axes = time_axes(trace, {clock_of[i] for i in used} or set(clock_of.values()))
-    steps = _steps(trace) if axes.axes else trace.steps.clear()
-    lanes = steps.select("rank", "lane").unique(maintain_order=True).rows() if steps.height else []
+    steps = _steps(trace)
+    on_clocks = {clock_of[i] for i in used} | set(steps["clock_id"].to_list())
+    axes = time_axes(trace, on_clocks or set(clock_of.values()))
+    lanes = steps.select(_STEP_KEYS).unique().sort(_STEP_KEYS).rows()
     tree = build_tree(trace, axes, used, lanes)
     spans = [(clock_of[i], first, last) for i, first, last in ranges.iter_rows()]
-    for rank, lane, first, last in _step_ranges(steps):
-        spans.append((tree.steps[rank, lane][1], first, last))
+    spans += _step_ranges(steps)
     shifts = shifts_ns(spans, axes)
     return Plan(
         tree,
@@ -128,24 +132,27 @@ def _unsound(trace: Trace, table: str, what: str) -> TraceError:
 
 
 def _steps(trace: Trace) -> pl.DataFrame:
-    """Steps in order of rank and time, each with a lane: those of one rank should follow each other, but need not."""
-    steps = trace.steps.sort("rank", "start_ns", "end_ns", "step")
+    """Steps in order of clock, rank and time, each with a lane: those of one rank should follow each other, but need not."""
+    steps = trace.steps.sort("clock_id", "rank", "start_ns", "end_ns", "step")
     if not steps.filter(pl.col("end_ns") < pl.col("start_ns")).is_empty():
         raise _unsound(trace, "steps", "a step ends before it begins")
-    columns = [steps[name].to_numpy() for name in ("rank", "start_ns", "end_ns")]
+    if steps["clock_id"].null_count() or steps["rank"].null_count():
+        raise _unsound(trace, "steps", "a step has no clock or no rank")
+    group = steps.select(pl.struct("clock_id", "rank").rle_id().cast(pl.Int64)).to_series()
+    columns = [column.to_numpy() for column in (group, steps["start_ns"], steps["end_ns"])]
     return steps.with_columns(lane=pl.Series(_first_free_lane(*columns), dtype=pl.Int64))
 
 
 @compiled
 def _first_free_lane(
-    rank: NDArray[np.int32], start: NDArray[np.int64], end: NDArray[np.int64]
+    group: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Lowest lane that is free when each step begins, rank by rank."""
-    lane = np.zeros(rank.size, np.int64)
-    free_from = np.zeros(rank.size, np.int64)
+    """Lowest lane that is free when each step begins, group by group."""
+    lane = np.zeros(group.size, np.int64)
+    free_from = np.zeros(group.size, np.int64)
     lanes = 0
-    for i in range(rank.size):
-        if i > 0 and rank[i] != rank[i - 1]:
+    for i in range(group.size):
+        if i > 0 and group[i] != group[i - 1]:
             lanes = 0
         at = 0
         while at < lanes and free_from[at] > start[i]:
@@ -156,29 +163,25 @@ def _first_free_lane(
     return lane
 
 
-def _step_ranges(steps: pl.DataFrame) -> Iterator[tuple[int, int, int, int]]:
-    if steps.height:
-        yield from (
-            steps.group_by("rank", "lane", maintain_order=True)
-            .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-            .iter_rows()
-        )
+def _step_ranges(steps: pl.DataFrame) -> Iterator[tuple[int, int, int]]:
+    """Clock, first start and last end of the steps on each clock."""
+    return (
+        steps.group_by("clock_id", maintain_order=True)
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .iter_rows()
+    )
 
 
 def _placed_steps(steps: pl.DataFrame, tree: Tree, axes: Axes, shifts: list[int]) -> pl.DataFrame:
-    keys = list(tree.steps)
+    rows = [
+        (clock, rank, lane, uuid, offset_ns(axes, shifts, clock))
+        for (clock, rank, lane), uuid in tree.steps.items()
+    ]
+    schema = {name: steps.schema[name] for name in _STEP_KEYS}
     where = pl.DataFrame(
-        {
-            "rank": [rank for rank, _ in keys],
-            "lane": [lane for _, lane in keys],
-            "uuid": [tree.steps[key][0] for key in keys],
-            "offset_ns": [offset_ns(axes, shifts, tree.steps[key][1]) for key in keys],
-        },
-        schema={"rank": pl.Int32, "lane": pl.Int64, "uuid": pl.UInt64, "offset_ns": pl.Int64},
+        rows, schema=schema | {"uuid": pl.UInt64(), "offset_ns": pl.Int64()}, orient="row"
     )
-    if not steps.height:
-        return steps.with_columns(uuid=pl.lit(0, pl.UInt64), offset_ns=pl.lit(0, pl.Int64))
-    return steps.join(where, on=["rank", "lane"], maintain_order="left")
+    return steps.join(where, on=_STEP_KEYS, maintain_order="left")
 
 
 def _placement(

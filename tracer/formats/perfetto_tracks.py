@@ -62,17 +62,17 @@ class Tree:
         root: stands for the file; uuid 0.
         count: how many tracks there are, the root not counted.
         uuid_of_track: by track_id, on the axis of the track's own clock.
-        steps: by rank and lane of the steps: uuid, and the clock they are taken to be on.
+        steps: uuid by clock, rank and lane of the steps.
     """
 
     root: Node
     count: int
     uuid_of_track: Mapping[int, int]
-    steps: Mapping[tuple[int, int], tuple[int, int]]
+    steps: Mapping[tuple[int, int, int], int]
 
 
 def build_tree(
-    trace: Trace, axes: Axes, used: Collection[int], step_lanes: Sequence[tuple[int, int]]
+    trace: Trace, axes: Axes, used: Collection[int], step_lanes: Sequence[tuple[int, int, int]]
 ) -> Tree:
     """Place every track of a trace.
 
@@ -80,7 +80,7 @@ def build_tree(
         trace: its tracks are placed; those that only repeat a representative are left out.
         axes: time axes; with several, each is a group at the top.
         used: track ids with events or counter samples.
-        step_lanes: (rank, lane) of the tracks for steps.
+        step_lanes: (clock, rank, lane) of the tracks for steps, sorted.
 
     Raises:
         TraceError: a parent is missing, or tracks stand under each other in a circle.
@@ -93,17 +93,12 @@ def build_tree(
     _check_parents(trace, rows)
     tops = [Node(axis.name, description=axis.description) for axis in axes.axes]
     placed = _place_all(trace, rows, axes, tops, used)
-    owners = {rank: _step_owner(rank, rows, axes) for rank, _ in step_lanes}
-    steps = {
-        (rank, lane): _step_track(rank, lane, placed[axes.axis_of_clock[clock], owner])
-        for rank, lane in step_lanes
-        for owner, clock in [owners[rank]]
-    }
+    steps = _place_steps(step_lanes, rows, axes, tops, placed)
     root = Node("", children=tops[0].children if len(tops) == 1 else tops)
     count = _finish(root)
     own = axes.axis_of_clock
     uuids = {i: n.uuid for (axis, i), n in placed.items() if own.get(rows[i]["clock_id"]) == axis}
-    return Tree(root, count, uuids, {key: (n.uuid, owners[key[0]][1]) for key, n in steps.items()})
+    return Tree(root, count, uuids, {key: node.uuid for key, node in steps.items()})
 
 
 def descriptors(tree: Tree) -> Iterator[bytes]:
@@ -228,19 +223,46 @@ def _description(trace: Trace, row: Row) -> str:
     return "; ".join(parts)
 
 
-def _step_owner(rank: int, rows: Mapping[int, Row], axes: Axes) -> tuple[int, int]:
-    """Track that the steps of a rank stand under, and its clock: its first core, else the first track at the top."""
-    known = [r for r in rows.values() if r["clock_id"] in axes.axis_of_clock]
-    cores = [r for r in known if r["kind"] == "core" and r["rank"] == rank]
-    roots = [r for r in known if r["parent_id"] is None]
-    owner = min(cores or roots or known, key=lambda r: r["track_id"])
-    return owner["track_id"], owner["clock_id"]
+def _place_steps(
+    step_lanes: Sequence[tuple[int, int, int]],
+    rows: Mapping[int, Row],
+    axes: Axes,
+    tops: Sequence[Node],
+    placed: Mapping[tuple[int, int], Node],
+) -> dict[tuple[int, int, int], Node]:
+    """The node of each lane of steps, before all else on the axis of its clock."""
+    here: dict[int, list[Row]] = {axis: [] for axis in range(len(tops))}
+    for axis, track_id in placed:
+        here[axis].append(rows[track_id])
+    owners: dict[tuple[int, int], Node] = {}
+    steps: dict[tuple[int, int, int], Node] = {}
+    for place, (clock, rank, lane) in enumerate(step_lanes):
+        axis = axes.axis_of_clock[clock]
+        if (clock, rank) not in owners:
+            above = _step_owner(clock, rank, here[axis])
+            owners[clock, rank] = tops[axis] if above is None else placed[axis, above]
+        steps[clock, rank, lane] = _step_track(clock, rank, place, owners[clock, rank])
+    return steps
 
 
-def _step_track(rank: int, lane: int, owner: Node) -> Node:
+def _step_owner(clock: int, rank: int, here: Sequence[Row]) -> int | None:
+    """Track of an axis that the steps of a rank stand under: of those on their clock its first core, else the first at the top.
+
+    Where their clock has neither, the same of all on the axis; None if there is no track.
+    """
+    for rows in ([r for r in here if r["clock_id"] == clock], here):
+        cores = [r for r in rows if r["kind"] == "core" and r["rank"] == rank]
+        found = cores or [r for r in rows if r["parent_id"] is None]
+        if found:
+            return int(min(r["track_id"] for r in found))
+    return None
+
+
+def _step_track(clock: int, rank: int, place: int, owner: Node) -> Node:
     is_core = owner.row is not None and owner.row["kind"] == "core"
     name = "steps" if is_core else f"steps of rank {rank}"
-    node = Node(name, merge_key=f"steps of rank {rank}", order=(_FIRST, lane))
+    merge_key = f"steps of rank {rank}, clock {clock}"
+    node = Node(name, merge_key=merge_key, order=(_FIRST, place))
     owner.children.append(node)
     return node
 

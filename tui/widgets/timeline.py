@@ -33,7 +33,9 @@ class Timeline(Widget, can_focus=True):
 
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key, f"act('{action}')", action.replace("_", " "), id=f"timeline.{action}", show=False)
+        Binding(
+            key, f"act('{action}')", action.replace("_", " "), id=f"timeline.{action}", show=False
+        )
         for action, key in _KEYS.items()
     ]
 
@@ -86,7 +88,9 @@ class Timeline(Widget, can_focus=True):
         shown = row_at(self.scene, frame.view, row)
         if shown is None:
             return
-        view = replace(frame.view, row=row, column=min(max(column, 0), layout.columns - 1), message="")
+        view = replace(
+            frame.view, row=row, column=min(max(column, 0), layout.columns - 1), message=""
+        )
         if column < 0 or shown.kind == "header":
             self._show(act(self.scene, view, "choose", layout) if shown.node.is_group else view)
             return
@@ -117,7 +121,9 @@ class Timeline(Widget, can_focus=True):
             at, viewport, band = self._drag
             moved = viewport.pan(at - event.x, self._layout.columns)
             windows = self.frame.view.viewports
-            self._show(replace(self.frame.view, viewports=(*windows[:band], moved, *windows[band + 1 :])))
+            self._show(
+                replace(self.frame.view, viewports=(*windows[:band], moved, *windows[band + 1 :]))
+            )
             return
         hover = self._cell(event)
         if hover != self.view.hover:

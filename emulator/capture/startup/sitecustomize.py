@@ -23,7 +23,7 @@ class TorchFinder:
         """The spec of torch, its loader made to report; None for anything else."""
         if name != "torch":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         loader: Any = spec.loader if spec is not None else None
         if loader is not None and hasattr(loader, "exec_module"):
@@ -73,5 +73,5 @@ def run_hidden() -> None:
 
 
 if os.environ.get(VARIABLE):
-    sys.meta_path.insert(0, TorchFinder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, TorchFinder())
     guarded(run_hidden)

@@ -1,5 +1,7 @@
 """A transformer of 1.3 G parameters in bfloat16, for fake tensors, and the ways a script asks for values."""
 
+# ruff: noqa: T201
+
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset

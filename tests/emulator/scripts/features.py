@@ -1,5 +1,7 @@
 """What training scripts use: compile, autocast, checkpointing, clipping, a scaler, accumulation, validation."""
 
+# ruff: noqa: T201
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,5 +1,7 @@
 """A DataLoader with two worker processes (argument: fork or spawn) whose data set runs a module without parameters."""
 
+# ruff: noqa: T201
+
 import sys
 
 import torch

@@ -1,5 +1,7 @@
 """Run as ``python -m package``."""
 
+# ruff: noqa: T201
+
 import torch
 
 model = torch.nn.Linear(4, 2)
