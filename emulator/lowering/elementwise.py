@@ -8,13 +8,16 @@ derivatives of gelu and silu as functions of their own. The same letters serve `
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 
 from trnprof.emulator.cost import gpsimd_ps, scalar_ps, vector_cycles, vector_ps
 from trnprof.emulator.lowering.plan import (
     GPSIMD,
     SCALAR,
     VECTOR,
+    Access,
     OpPlan,
     Stage,
     flat_access,
@@ -119,8 +122,8 @@ def elementwise_plan(
         columns,
         tiles,
         stages,
-        tuple(flat_access(r) for r in _distinct(op.inputs)),
-        tuple(flat_access(r) for r in _distinct(op.outputs)),
+        _accesses(op, op.inputs),
+        _accesses(op, op.outputs),
     )
 
 
@@ -185,7 +188,7 @@ def _elements(refs: tuple[TensorRef, ...], op: Operation) -> int:
     sizes = [numel(r) for r in refs]
     if not sizes:
         return 0
-    if op.name.startswith(("_foreach_", "_fused_", "_amp_foreach_")):
+    if is_list_operation(op):
         distinct = {r.tensor: numel(r) for r in op.outputs}
         groups = max(1, _lists(op))
         return max(1, sum(distinct.values()) // groups)
@@ -195,6 +198,27 @@ def _elements(refs: tuple[TensorRef, ...], op: Operation) -> int:
 def _lists(op: Operation) -> int:
     """How many tensor lists of one length a fused optimizer updates (parameters, moments, …)."""
     return 3 if op.name.startswith("_fused_adam") else 1
+
+
+def _accesses(op: Operation, refs: tuple[TensorRef, ...]) -> tuple[Access, ...]:
+    """Each tensor once; the tensors of a list lie one after the other in the iteration space."""
+    if not is_list_operation(op) or len(op.outputs) < 2:
+        return tuple(flat_access(r) for r in _distinct(refs))
+    length = len(op.outputs) // _lists(op)
+    sizes = [numel(r) for r in op.outputs[:length]]
+    ends = list(itertools.accumulate(sizes, initial=0))
+    total = max(1, ends[-1])
+    accesses = {}
+    for index, ref in enumerate(refs):
+        at = index % length
+        place = (0.0, 1.0) if numel(ref) != sizes[at] else (ends[at] / total, ends[at + 1] / total)
+        accesses.setdefault((ref.tensor, ref.nbytes), replace(flat_access(ref), place=place))
+    return tuple(accesses.values())
+
+
+def is_list_operation(op: Operation) -> bool:
+    """Whether it works on lists of tensors, as foreach and fused optimizers do."""
+    return op.name.startswith(("_foreach_", "_fused_ada", "_fused_sgd", "_amp_foreach_"))
 
 
 def _distinct(refs: tuple[TensorRef, ...]) -> list[TensorRef]:

@@ -42,6 +42,9 @@ from trnprof.emulator.workload import Operation
 MACRO_TILES = 8
 BUFFERS = 2
 
+SMALLEST_PIECE_BYTES = 32 * 1024
+"""A tensor up to this size crosses in one transfer (the NKI DMA guides advise at least 32 KiB each)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -107,9 +110,10 @@ def emit_kernel(state: CoreState, members: Sequence[Member]) -> None:
 
 @dataclass
 class _Done:
-    """Tasks of each tile: loads by storage, and one a stage."""
+    """Tasks of each tile: loads by storage (all, and what each tile needs of them), and one a stage."""
 
     loaded: dict[int, list[Ready]] = field(default_factory=dict)
+    needed: dict[int, list[Ready | None]] = field(default_factory=dict)
     staged: list[list[Dependency]] = field(default_factory=list)
 
 
@@ -138,7 +142,7 @@ def _pipeline(
     depth = max(1, len(stages))
     for slot in range(len(shares) + depth - 1):
         if slot < len(shares):
-            _load_tile(state, loads, done, slot, shares[slot], cumulative[slot])
+            _load_tile(state, loads, done, slot, cumulative[slot])
         for index in range(min(slot, len(stages) - 1), -1, -1):
             tile = slot - index
             if tile >= len(shares):
@@ -168,12 +172,19 @@ def _load_tile(
     loads: list[tuple[Member, Access]],
     done: _Done,
     tile: int,
-    share: float,
     reached: float,
 ) -> None:
-    """Trigger and transfer every streamed input of one tile."""
+    """Trigger and transfer what one tile needs of every streamed input, beyond what earlier tiles brought."""
     for stream, (member, access) in enumerate(loads):
         storage = access.ref.tensor
+        needed = done.needed.setdefault(storage, [])
+        share_before = done.loaded[storage][-1].share if storage in done.loaded else 0.0
+        share_now = access.share_at(reached)
+        if share_now > 0 and access.nbytes <= SMALLEST_PIECE_BYTES:
+            share_now = 1.0
+        if share_now <= share_before:
+            needed.append(done.loaded[storage][-1] if share_before else None)
+            continue
         after = list(state.barrier)
         if tile >= BUFFERS:
             consumed = done.staged[tile - BUFFERS]
@@ -182,8 +193,8 @@ def _load_tile(
             after += [Dependency(d.task, 0, BUFFER) for d in state.recent[tile]]
         where = state.residency.find(storage)
         if where is not None and where.in_hbm:
-            after.append(_reach(where.in_hbm, reached if access.by_row else 1.0))
-        nbytes = max(1, round(access.nbytes * share))
+            after.append(_reach(where.in_hbm, share_now if access.by_row else 1.0))
+        nbytes = max(1, round(access.nbytes * (share_now - share_before)))
         cost = dma_cost(
             state.core,
             nbytes,
@@ -195,7 +206,9 @@ def _load_tile(
         queue = GATHER_QUEUE if access.software else LOAD_QUEUES[stream % len(LOAD_QUEUES)]
         engine = GPSIMD if access.software else SYNC
         task = _transfer(state, member, access, nbytes, cost, engine, queue, after, write=False)
-        done.loaded.setdefault(storage, []).append(Ready(reached, task, cost.done_ps))
+        ready = Ready(share_now, task, cost.done_ps)
+        done.loaded.setdefault(storage, []).append(ready)
+        needed.append(ready)
         _note_transfer(state, storage, access.ref.storage_nbytes, task)
 
 
@@ -262,12 +275,15 @@ def _stage_inputs(
             continue
         storage = access.ref.tensor
         if storage in done.loaded:
-            ready = done.loaded[storage][tile]
-            after.append(Dependency(ready.task, ready.lag_ps))
+            ready = done.needed[storage][tile]
+            if ready is not None:
+                after.append(Dependency(ready.task, ready.lag_ps))
             continue
         where = state.residency.find(storage)
         if where is not None and where.on_chip:
-            after.append(_reach(where.on_chip, reached if access.by_row else 1.0))
+            share = access.share_at(reached)
+            if share > 0:
+                after.append(_reach(where.on_chip, share if access.by_row else 1.0))
     return after
 
 
@@ -388,7 +404,17 @@ def _made(
         lag = engine_latency_ps(state.core, stages[index][1].engine) + to_ps(
             state.core.semaphore_ns
         )
-        ready = [Ready(c, done.staged[t][index].task, lag) for t, c in enumerate(cumulative)]
+        ready = [
+            Ready(access.share_at(c), done.staged[t][index].task, lag)
+            for t, c in enumerate(cumulative)
+        ]
+        ready = [
+            r
+            for r, before in zip(ready, [0.0, *(r.share for r in ready)], strict=False)
+            if r.share > before
+        ]
+        if access.nbytes <= SMALLEST_PIECE_BYTES:
+            ready = ready[-1:]
     else:
         ready = [tiles[-1] for tiles in done.loaded.values()]
         ready = [Ready(1.0, r.task, r.lag_ps) for r in ready]

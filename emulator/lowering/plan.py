@@ -49,6 +49,7 @@ class Access:
         by_row: tile t touches only its share of the rows; otherwise the whole tensor must be there first.
         software: descriptors made by GpSimd (gather, scatter).
         efficiency: fraction of the copy rate.
+        place: which part of the iteration space it belongs to: one tensor of a list is touched by its own tiles only.
     """
 
     ref: TensorRef
@@ -57,6 +58,12 @@ class Access:
     by_row: bool = True
     software: bool = False
     efficiency: float = 1.0
+    place: tuple[float, float] = (0.0, 1.0)
+
+    def share_at(self, reached: float) -> float:
+        """Share of its rows that lie in the first ``reached`` of the iteration space."""
+        first, last = self.place
+        return min(1.0, max(0.0, (reached - first) / max(last - first, 1e-12)))
 
 
 @dataclass(frozen=True, slots=True)
