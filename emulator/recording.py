@@ -13,7 +13,7 @@ from trnprof.tracer.manifest import create_trace_directory, write_manifest
 from trnprof.tracer.recorder import HostRecorder
 
 
-class record:  # noqa: N801 - reads as a function: with trnprof.record("run.trnprof"):
+class record:
     """Record the block into a trace.
 
     Without a system the trace holds the program's spans, steps, counters and instants on the host's clock. With one, the

@@ -208,7 +208,7 @@ def _accesses(op: Operation, refs: tuple[TensorRef, ...]) -> tuple[Access, ...]:
     sizes = [numel(r) for r in op.outputs[:length]]
     ends = list(itertools.accumulate(sizes, initial=0))
     total = max(1, ends[-1])
-    accesses = {}
+    accesses: dict[tuple[int, int], Access] = {}
     for index, ref in enumerate(refs):
         at = index % length
         place = (0.0, 1.0) if numel(ref) != sizes[at] else (ends[at] / total, ends[at + 1] / total)
