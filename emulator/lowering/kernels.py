@@ -3,105 +3,60 @@
 A kernel's physical tiles are gathered into at most MACRO_TILES macro tiles of growing and shrinking size, so that the
 pipeline fills and drains as finely as the hardware's would. Tasks are issued in software-pipelined order: in slot i the
 loads of tile i, then stage s of tile i - s, older tiles first. The load of a tile waits until the tile two before it
-has been consumed (two buffers). Loads are triggered by the Sync engine, stores and gathers by GpSimd.
+has been consumed (two buffers).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from trnprof.emulator.cost import DmaCost, dma_cost, to_ps
-from trnprof.emulator.lowering.plan import (
-    GPSIMD,
-    SCALAR,
-    SYNC,
-    TENSOR,
-    Access,
-    OpPlan,
-    Stage,
-)
-from trnprof.emulator.lowering.residency import Lifetimes, Location, Ready, Residency
+from trnprof.emulator.cost import to_ps
+from trnprof.emulator.lowering.plan import SCALAR, TENSOR, Access, Stage
+from trnprof.emulator.lowering.residency import Location, Ready
+from trnprof.emulator.lowering.state import CoreState, Member
 from trnprof.emulator.lowering.tasks import (
     BUFFER,
-    DATA,
-    GATHER_QUEUE,
-    LOAD_QUEUES,
-    QUEUE,
     SERVER_ID,
-    STORE_QUEUE,
     Dependency,
     TaskLabel,
-    TaskList,
     engine_latency_ps,
 )
-from trnprof.emulator.system import Core, System
-from trnprof.emulator.workload import Operation
+from trnprof.emulator.lowering.transfers import (
+    SMALLEST_PIECE_BYTES,
+    data,
+    load_piece,
+    overwrites,
+    spill,
+    store,
+)
+from trnprof.emulator.system import Core
 
 MACRO_TILES = 8
 BUFFERS = 2
 
-SMALLEST_PIECE_BYTES = 32 * 1024
-"""A tensor up to this size crosses in one transfer (the NKI DMA guides advise at least 32 KiB each)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One operation of a kernel: its position in the workload, itself, its plan."""
-
-    position: int
-    op: Operation
-    plan: OpPlan
-
-
-@dataclass
-class CoreState:
-    """What lowering carries from kernel to kernel within a step.
-
-    Attributes:
-        system: the described machine.
-        lifetimes: uses of every storage.
-        eager: one kernel an operation, everything through HBM, kernels one after the other.
-        residency: SBUF between kernels.
-        tasks: the task list under construction.
-        recent: last consumers of the two latest tiles (their buffers are in use until then).
-        barrier: what the next kernel waits for (eager only).
-        tables: activation functions loaded by the kernel before.
-        tensor_warm: the kernel before used the tensor engine.
-        hbm_storages: storages that lie in HBM, with their sizes.
-        first_task, last_task: first and last task that move a storage to or from HBM.
-    """
-
-    system: System
-    lifetimes: Lifetimes
-    eager: bool
-    residency: Residency
-    tasks: TaskList = field(default_factory=TaskList)
-    recent: list[list[Dependency]] = field(default_factory=list)
-    barrier: list[Dependency] = field(default_factory=list)
-    tables: frozenset[str] = frozenset()
-    tensor_warm: bool = False
-    hbm_storages: dict[int, int] = field(default_factory=dict)
-    first_task: dict[int, int] = field(default_factory=dict)
-    last_task: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def core(self) -> Core:
-        """The described core."""
-        return self.system.core
-
 
 def emit_kernel(state: CoreState, members: Sequence[Member]) -> None:
     """Append the tasks of one kernel and note where its results lie."""
-    members = _without_needless_evacuation(members)
-    shares = tile_shares(max(m.plan.tiles for m in members))
+    members = _without_needless_evacuation(state, members)
     inputs = _outside_reads(members)
-    loads = [(m, a) for m, a in inputs if not _on_chip(state, a)]
     stages = [(m, s) for m in members for s in m.plan.stages]
-    done = _pipeline(state, members, inputs, loads, stages, shares)
-    _settle_outputs(state, members, stages, done, shares)
-    _keep_loaded(state, loads, done, shares)
+    kernel = _Kernel(
+        members=members,
+        inputs=inputs,
+        loads=[(m, a) for m, a in inputs if a.nbytes and not _on_chip(state, a)],
+        stages=stages,
+        waits_for=_inputs_of_stages(members),
+        reached=_cumulative(tile_shares(max(1, *(m.plan.tiles for m in members)))),
+        transferred=_last_transfers(state, members),
+    )
+    _pipeline(state, kernel)
+    stored = _settle_outputs(state, kernel)
+    _keep_loaded(state, kernel)
+    _drop_dead_inputs(state, kernel)
+    if state.eager:
+        state.barrier = _end_of_kernel(state, kernel, stored) or state.barrier
     engines = {s.engine for _, s in stages}
     state.tensor_warm = TENSOR in engines and not state.eager
     functions = frozenset(s.name for _, s in stages if s.engine == SCALAR)
@@ -109,181 +64,120 @@ def emit_kernel(state: CoreState, members: Sequence[Member]) -> None:
 
 
 @dataclass
-class _Done:
-    """Tasks of each tile: loads by storage (all, and what each tile needs of them), and one a stage."""
+class _Kernel:
+    """One kernel under construction.
 
+    Attributes:
+        members: its operations.
+        inputs: what it reads and does not make, and which member reads it first.
+        loads: those of them that must come from HBM.
+        stages: engine work, in order.
+        waits_for: positions of the members whose inputs a stage needs, by index of the stage.
+        reached: share of the rows done after each macro tile.
+        transferred: last transfer of each storage it writes, by the kernels before it.
+        loaded: readiness of each loaded input, by storage.
+        staged: tasks of each tile, one a stage.
+    """
+
+    members: Sequence[Member]
+    inputs: list[tuple[Member, Access]]
+    loads: list[tuple[Member, Access]]
+    stages: list[tuple[Member, Stage]]
+    waits_for: dict[int, frozenset[int]]
+    reached: list[float]
+    transferred: dict[int, int]
     loaded: dict[int, list[Ready]] = field(default_factory=dict)
-    needed: dict[int, list[Ready | None]] = field(default_factory=dict)
-    staged: list[list[Dependency]] = field(default_factory=list)
+    staged: list[list[int]] = field(default_factory=list)
+
+    @property
+    def last_position(self) -> int:
+        """Position of its last operation."""
+        return self.members[-1].position
 
 
 def tile_shares(tiles: int) -> list[float]:
     """Shares of the macro tiles: up to MACRO_TILES, doubling from one physical tile and halving again at the end."""
     if tiles <= MACRO_TILES:
-        return [1.0 / tiles] * max(1, tiles)
+        return [1.0 / tiles] * tiles
     half = [2.0**i for i in range(MACRO_TILES // 2)]
     weights = half + half[::-1]
     total = sum(weights)
     return [w / total for w in weights]
 
 
-def _pipeline(
-    state: CoreState,
-    members: Sequence[Member],
-    inputs: list[tuple[Member, Access]],
-    loads: list[tuple[Member, Access]],
-    stages: list[tuple[Member, Stage]],
-    shares: list[float],
-) -> _Done:
-    done = _Done(staged=[[] for _ in shares])
-    cumulative = _cumulative(shares)
-    first_stage = {m.position: i for i, (m, _) in reversed(list(enumerate(stages)))}
-    first_of_engine = _cold_starts(state, stages)
-    depth = max(1, len(stages))
-    for slot in range(len(shares) + depth - 1):
-        if slot < len(shares):
-            _load_tile(state, loads, done, slot, cumulative[slot])
+def _pipeline(state: CoreState, kernel: _Kernel) -> None:
+    """Loads and stages of every tile."""
+    kernel.staged = [[] for _ in kernel.reached]
+    tiles, stages = len(kernel.reached), kernel.stages
+    cold = _cold_starts(state, stages)
+    for slot in range(tiles + max(0, len(stages) - 1)):
+        if slot < tiles:
+            _load_tile(state, kernel, slot)
         for index in range(min(slot, len(stages) - 1), -1, -1):
             tile = slot - index
-            if tile >= len(shares):
+            if tile >= tiles:
                 continue
             member, stage = stages[index]
-            after = _stage_inputs(state, inputs, done, member, tile, cumulative[tile])
-            if first_stage[member.position] != index:
-                after = []
-            if index:
-                after.append(_after_stage(state, stages[index - 1][1], stage, done, tile))
-            elif not loads:
-                after += state.barrier
-            extra = first_of_engine.get(index, 0) if tile == 0 else 0
-            done.staged[tile].append(
-                Dependency(_stage_task(state, member, stage, shares[tile], extra, after))
+            after = _stage_inputs(
+                state, kernel, kernel.waits_for.get(index, frozenset()), kernel.reached[tile]
             )
-    tail = done.staged[-1][-1:] if stages else []
-    buffers = [tile[-1:] for tile in done.staged[-BUFFERS:]] if stages else []
-    state.recent = (state.recent + buffers)[-BUFFERS:]
-    if state.eager:
-        state.barrier = tail
-    return done
+            if index:
+                after.append(_after_stage(state, kernel, index, tile))
+            elif not kernel.loads:
+                after += state.barrier
+            share = kernel.reached[tile] - (kernel.reached[tile - 1] if tile else 0.0)
+            extra = cold.get(index, 0) if tile == 0 else 0
+            kernel.staged[tile].append(_stage_task(state, member, stage, share, extra, after))
+    if stages:
+        buffers = [[Dependency(tile[-1])] for tile in kernel.staged[-BUFFERS:]]
+        state.recent = (state.recent + buffers)[-BUFFERS:]
 
 
-def _load_tile(
-    state: CoreState,
-    loads: list[tuple[Member, Access]],
-    done: _Done,
-    tile: int,
-    reached: float,
-) -> None:
+def _load_tile(state: CoreState, kernel: _Kernel, tile: int) -> None:
     """Trigger and transfer what one tile needs of every streamed input, beyond what earlier tiles brought."""
-    for stream, (member, access) in enumerate(loads):
+    for stream, (member, access) in enumerate(kernel.loads):
         storage = access.ref.tensor
-        needed = done.needed.setdefault(storage, [])
-        share_before = done.loaded[storage][-1].share if storage in done.loaded else 0.0
-        share_now = access.share_at(reached)
-        if share_now > 0 and access.nbytes <= SMALLEST_PIECE_BYTES:
-            share_now = 1.0
-        if share_now <= share_before:
-            needed.append(done.loaded[storage][-1] if share_before else None)
+        pieces = kernel.loaded.setdefault(storage, [])
+        before = pieces[-1].share if pieces else 0.0
+        share = _share_needed(access, kernel.reached[tile])
+        if share <= before:
             continue
         after = list(state.barrier)
         if tile >= BUFFERS:
-            consumed = done.staged[tile - BUFFERS]
-            after += [Dependency(d.task, 0, BUFFER) for d in consumed[-1:]]
+            after += [Dependency(task, 0, BUFFER) for task in kernel.staged[tile - BUFFERS][-1:]]
         elif len(state.recent) == BUFFERS:
             after += [Dependency(d.task, 0, BUFFER) for d in state.recent[tile]]
         where = state.residency.find(storage)
         if where is not None and where.in_hbm:
-            after.append(_reach(where.in_hbm, share_now if access.by_row else 1.0))
-        nbytes = max(1, round(access.nbytes * (share_now - share_before)))
-        cost = dma_cost(
-            state.core,
-            nbytes,
-            access.row_bytes,
-            write=False,
-            software=access.software,
-            efficiency=access.efficiency,
-        )
-        queue = GATHER_QUEUE if access.software else LOAD_QUEUES[stream % len(LOAD_QUEUES)]
-        engine = GPSIMD if access.software else SYNC
-        task = _transfer(state, member, access, nbytes, cost, engine, queue, after, write=False)
-        ready = Ready(share_now, task, cost.done_ps)
-        done.loaded.setdefault(storage, []).append(ready)
-        needed.append(ready)
-        _note_transfer(state, storage, access.ref.storage_nbytes, task)
+            after.append(_reach(where.in_hbm, share if access.by_row else 1.0))
+        nbytes = max(1, round(access.nbytes * share) - round(access.nbytes * before))
+        name = member.op.name
+        piece = load_piece(state, member.position, name, access, nbytes, stream, after)
+        pieces.append(replace(piece, share=share))
 
 
-def _transfer(
-    state: CoreState,
-    member: Member,
-    access: Access,
-    nbytes: int,
-    cost: DmaCost,
-    engine: str,
-    queue: str,
-    after: list[Dependency],
-    *,
-    write: bool,
-) -> int:
-    """The trigger (or triggers) on an engine, then the transfer on its queue; returns the transfer."""
-    tasks = state.tasks
-    trigger = TaskLabel("dma_trigger", "sync", member.position)
-    server = SERVER_ID[engine]
-    first = tasks.add(trigger, cost.issue_ps, ((server, cost.issue_ps),), after)
-    if cost.instructions > 1:
-        rest = cost.issue_ps * (cost.instructions - 1)
-        tasks.add(trigger, rest, ((server, rest),), [])
-    hbm_ps = round(nbytes / state.system.hbm_bytes_per_s_per_core * 1e12)
-    label = TaskLabel(
-        ("store " if write else "load ") + member.op.name,
-        "dma",
-        member.position,
-        dtype=access.ref.dtype,
-        source="sbuf" if write else "hbm",
-        target="hbm" if write else "sbuf",
-        descriptor_bytes=min(access.row_bytes, state.core.dma.maximum_packet_bytes, nbytes),
-    )
-    servers = (
-        (SERVER_ID[queue], cost.slot_ps),
-        (SERVER_ID["DMA engines"], cost.engines_ps),
-        (SERVER_ID["HBM"], hbm_ps),
-    )
-    lag = max(0, cost.start_ps - cost.issue_ps)
-    return tasks.add(
-        label, cost.transfer_ps, servers, [Dependency(first, lag, QUEUE)], nbytes=nbytes
-    )
-
-
-def _note_transfer(state: CoreState, storage: int, nbytes: int, task: int) -> None:
-    """A storage lies in HBM from its first transfer on."""
-    state.hbm_storages.setdefault(storage, nbytes)
-    state.first_task.setdefault(storage, task)
-    state.last_task[storage] = task
+def _share_needed(access: Access, reached: float) -> float:
+    """Share of an input that a kernel needs before it has done ``reached`` of its rows; a small one comes whole."""
+    share = access.share_at(reached)
+    return 1.0 if share > 0 and access.nbytes <= SMALLEST_PIECE_BYTES else share
 
 
 def _stage_inputs(
-    state: CoreState,
-    inputs: list[tuple[Member, Access]],
-    done: _Done,
-    member: Member,
-    tile: int,
-    reached: float,
+    state: CoreState, kernel: _Kernel, readers: frozenset[int], reached: float
 ) -> list[Dependency]:
-    """What the first stage of a member waits for besides the stage before it: its loads and tensors kept in SBUF."""
+    """What some members need before they have done a share of their rows: loads, and tensors kept in SBUF."""
     after = []
-    for reader, access in inputs:
-        if reader.position != member.position:
+    for reader, access in kernel.inputs:
+        share = access.share_at(reached)
+        if reader.position not in readers or share <= 0:
             continue
         storage = access.ref.tensor
-        if storage in done.loaded:
-            ready = done.needed[storage][tile]
-            if ready is not None:
-                after.append(Dependency(ready.task, ready.lag_ps))
+        if storage in kernel.loaded:
+            after.append(_reach(tuple(kernel.loaded[storage]), share))
             continue
         where = state.residency.find(storage)
-        if where is not None and where.on_chip:
-            share = access.share_at(reached)
-            if share > 0:
-                after.append(_reach(where.on_chip, share if access.by_row else 1.0))
+        if where is not None and (where.on_chip or where.in_hbm):
+            after.append(_reach(where.on_chip or where.in_hbm, share if access.by_row else 1.0))
     return after
 
 
@@ -316,14 +210,13 @@ def _exposed_latency_ps(core: Core, stage: Stage, share: float) -> int:
     return round((stage.chain - 1) * max(0.0, engine_latency_ps(core, stage.engine) - hidden))
 
 
-def _after_stage(
-    state: CoreState, before: Stage, stage: Stage, done: _Done, tile: int
-) -> Dependency:
+def _after_stage(state: CoreState, kernel: _Kernel, index: int, tile: int) -> Dependency:
     """The result of the stage before it: its latency, and a semaphore if the engine changes."""
+    before, stage = kernel.stages[index - 1][1], kernel.stages[index][1]
     lag = engine_latency_ps(state.core, before.engine)
     if before.engine != stage.engine:
         lag += to_ps(state.core.semaphore_ns)
-    return Dependency(done.staged[tile][-1].task, lag)
+    return Dependency(kernel.staged[tile][-1], lag)
 
 
 def _cold_starts(state: CoreState, stages: list[tuple[Member, Stage]]) -> dict[int, int]:
@@ -354,128 +247,121 @@ def ramp_ps(ramp_ns: float, start: float, work_ps: int) -> int:
     return round(took - work_ps)
 
 
-def _settle_outputs(
-    state: CoreState,
-    members: Sequence[Member],
-    stages: list[tuple[Member, Stage]],
-    done: _Done,
-    shares: list[float],
-) -> None:
-    """Keep, store or drop every tensor the kernel made."""
-    last = members[-1].position
-    cumulative = _cumulative(shares)
-    writes = {a.ref.tensor: (m, a) for m in members for a in m.plan.writes}
+def _settle_outputs(state: CoreState, kernel: _Kernel) -> list[Ready]:
+    """Keep, store or drop every tensor the kernel made; returns the last piece of each that was stored."""
+    last = kernel.last_position
+    stored = []
+    writes = {a.ref.tensor: (m, a) for m in kernel.members for a in m.plan.writes if a.nbytes}
     for storage, (member, access) in writes.items():
         if not state.lifetimes.needed_after(storage, last):
             state.residency.drop(storage)
             continue
-        ready = _made(state, member, access, stages, done, cumulative)
-        size = access.ref.storage_nbytes
-        keep = (
-            not state.eager
-            and bool(member.plan.stages)
-            and size <= state.residency.capacity_bytes // 2
-            and state.lifetimes.read_after(storage, last)
-        )
+        ready = _made(state, kernel, member, access)
+        known = state.residency.find(storage)
+        keep = _stays(state, member, access, known, last)
         must_store = not keep or state.lifetimes.outlives(storage)
-        location = Location(size, on_chip=tuple(ready), dirty=not must_store, op=member.position)
+        if not keep and known is not None and known.dirty and not _covers(access):
+            # the rest of the tensor is in SBUF only
+            spill(state, storage, known, last)
+        location = Location(
+            access.ref.storage_nbytes,
+            access.ref.dtype,
+            tuple(ready),
+            dirty=not must_store,
+            op=member.position,
+        )
         if must_store:
-            location.in_hbm = tuple(_store(state, member, access, ready, shares))
+            after = overwrites(state, kernel.transferred, storage)
+            if not ready:
+                inputs = _stage_inputs(state, kernel, frozenset({member.position}), 1.0)
+                after += inputs or state.barrier
+            name = member.op.name
+            location.in_hbm = tuple(store(state, member.position, name, access, ready, after))
+            stored.append(location.in_hbm[-1])
         if keep:
             for victim, where in state.residency.keep(storage, location):
-                _spill(state, victim, where, last)
+                spill(state, victim, where, last)
         else:
             location.on_chip = ()
             state.residency.note_in_hbm(storage, location)
-
-
-def _made(
-    state: CoreState,
-    member: Member,
-    access: Access,
-    stages: list[tuple[Member, Stage]],
-    done: _Done,
-    cumulative: list[float],
-) -> list[Ready]:
-    """When each share of an output is there: after the member's last stage, or its loads if no engine works on it."""
-    indices = [i for i, (m, _) in enumerate(stages) if m.position == member.position]
-    if indices:
-        index = indices[-1]
-        lag = engine_latency_ps(state.core, stages[index][1].engine) + to_ps(
-            state.core.semaphore_ns
-        )
-        ready = [
-            Ready(access.share_at(c), done.staged[t][index].task, lag)
-            for t, c in enumerate(cumulative)
-        ]
-        ready = [
-            r
-            for r, before in zip(ready, [0.0, *(r.share for r in ready)], strict=False)
-            if r.share > before
-        ]
-        if access.nbytes <= SMALLEST_PIECE_BYTES:
-            ready = ready[-1:]
-    else:
-        ready = [tiles[-1] for tiles in done.loaded.values()]
-        ready = [Ready(1.0, r.task, r.lag_ps) for r in ready]
-    return ready if access.by_row and indices else ready[-1:]
-
-
-def _store(
-    state: CoreState, member: Member, access: Access, ready: list[Ready], shares: list[float]
-) -> list[Ready]:
-    """Write an output to HBM tile by tile."""
-    stored = []
-    previous = 0.0
-    for piece in ready or [Ready(1.0, -1, 0)]:
-        nbytes = max(1, round(access.nbytes * (piece.share - previous)))
-        previous = piece.share
-        cost = dma_cost(
-            state.core,
-            nbytes,
-            access.row_bytes,
-            write=True,
-            software=access.software,
-            efficiency=access.efficiency,
-        )
-        after = [Dependency(piece.task, piece.lag_ps)] if piece.task >= 0 else list(state.barrier)
-        task = _transfer(
-            state, member, access, nbytes, cost, GPSIMD, STORE_QUEUE, after, write=True
-        )
-        stored.append(Ready(piece.share, task, cost.done_ps))
-        _note_transfer(state, access.ref.tensor, access.ref.storage_nbytes, task)
-    if state.eager:
-        state.barrier = [*state.barrier, Dependency(stored[-1].task, stored[-1].lag_ps)]
     return stored
 
 
-def _spill(state: CoreState, storage: int, where: Location, position: int) -> None:
-    """A tensor leaves SBUF: written to HBM if it is the only copy and still needed."""
-    if not state.lifetimes.needed_after(storage, position):
-        return
-    if where.dirty:
-        where.in_hbm = tuple(_spill_store(state, storage, where))
-    where.on_chip = ()
-    where.dirty = False
-    state.residency.note_in_hbm(storage, where)
-
-
-def _spill_store(state: CoreState, storage: int, where: Location) -> list[Ready]:
-    cost = dma_cost(state.core, where.nbytes, max(1, where.nbytes // 128), write=True)
-    ready = where.on_chip[-1]
-    trigger = TaskLabel("dma_trigger", "sync", where.op)
-    tasks = state.tasks
-    issue = cost.issue_ps * cost.instructions
-    server = SERVER_ID[GPSIMD]
-    first = tasks.add(trigger, issue, ((server, issue),), [Dependency(ready.task, ready.lag_ps)])
-    label = TaskLabel("spill", "dma", where.op, source="sbuf", target="hbm")
-    servers = ((SERVER_ID[STORE_QUEUE], cost.slot_ps), (SERVER_ID["DMA engines"], cost.engines_ps))
-    lag = max(0, cost.start_ps - cost.issue_ps)
-    task = tasks.add(
-        label, cost.transfer_ps, servers, [Dependency(first, lag, QUEUE)], nbytes=where.nbytes
+def _stays(
+    state: CoreState, member: Member, access: Access, known: Location | None, last: int
+) -> bool:
+    """Whether SBUF keeps a result: it is read again, and all of the tensor is there."""
+    on_chip = known is not None and bool(known.on_chip) and not access.software
+    return (
+        not state.eager
+        and bool(member.plan.stages)
+        and access.ref.storage_nbytes <= state.residency.capacity_bytes // 2
+        and state.lifetimes.read_after(access.ref.tensor, last)
+        and (_covers(access) or on_chip)
     )
-    _note_transfer(state, storage, where.nbytes, task)
-    return [Ready(1.0, task, cost.done_ps)]
+
+
+def _covers(access: Access) -> bool:
+    """Whether an access, made in SBUF, touches all of its storage."""
+    return access.ref.nbytes >= access.ref.storage_nbytes and not access.software
+
+
+def _made(state: CoreState, kernel: _Kernel, member: Member, access: Access) -> list[Ready]:
+    """When each share of an output is there: after the member's last stage; empty if no engine works on it."""
+    indices = [i for i, (m, _) in enumerate(kernel.stages) if m.position == member.position]
+    if not indices:
+        return []
+    index = indices[-1]
+    lag = engine_latency_ps(state.core, kernel.stages[index][1].engine)
+    lag += to_ps(state.core.semaphore_ns)
+    ready: list[Ready] = []
+    for tile, reached in enumerate(kernel.reached):
+        share = access.share_at(reached)
+        if share > (ready[-1].share if ready else 0.0):
+            ready.append(Ready(share, kernel.staged[tile][index], lag))
+    return ready if access.by_row else ready[-1:]
+
+
+def _keep_loaded(state: CoreState, kernel: _Kernel) -> None:
+    """Inputs that fit and are read again stay in SBUF."""
+    if state.eager:
+        return
+    last = kernel.last_position
+    made = {a.ref.tensor for m in kernel.members for a in m.plan.writes}
+    for member, access in kernel.loads:
+        storage = access.ref.tensor
+        small = access.ref.nbytes <= state.residency.capacity_bytes // 4
+        read_again = state.lifetimes.read_after(storage, last)
+        if storage in made or not (small and _covers(access) and read_again):
+            continue
+        known = state.residency.find(storage)
+        location = Location(
+            access.ref.storage_nbytes,
+            access.ref.dtype,
+            on_chip=tuple(kernel.loaded[storage]),
+            in_hbm=known.in_hbm if known else (),
+            op=member.position,
+        )
+        for victim, where in state.residency.keep(storage, location):
+            spill(state, victim, where, last)
+
+
+def _drop_dead_inputs(state: CoreState, kernel: _Kernel) -> None:
+    """What nobody reads again makes room."""
+    for _, access in kernel.inputs:
+        if not state.lifetimes.needed_after(access.ref.tensor, kernel.last_position):
+            state.residency.drop(access.ref.tensor)
+
+
+def _end_of_kernel(state: CoreState, kernel: _Kernel, stored: Sequence[Ready]) -> list[Dependency]:
+    """What the next kernel of an eager run waits for: results, stores, and loads that nothing waited for."""
+    ends = [data(piece) for piece in stored]
+    if kernel.stages:
+        lag = engine_latency_ps(state.core, kernel.stages[-1][1].engine)
+        ends.append(Dependency(kernel.staged[-1][-1], lag))
+    else:
+        ends += [data(pieces[-1]) for pieces in kernel.loaded.values()]
+    return ends
 
 
 def flush(state: CoreState, position: int) -> None:
@@ -483,56 +369,70 @@ def flush(state: CoreState, position: int) -> None:
     while state.residency.kept:
         storage, where = state.residency.kept.popitem(last=False)
         state.residency.used_bytes -= where.nbytes
-        _spill(state, storage, where, position)
-
-
-def _keep_loaded(
-    state: CoreState, loads: list[tuple[Member, Access]], done: _Done, shares: list[float]
-) -> None:
-    """Inputs that fit and are read again stay in SBUF."""
-    if state.eager:
-        return
-    for member, access in loads:
-        storage = access.ref.tensor
-        small = access.ref.nbytes <= state.residency.capacity_bytes // 4
-        whole = access.ref.nbytes == access.ref.storage_nbytes and not access.software
-        if not (small and whole and state.lifetimes.read_after(storage, member.position)):
-            continue
-        known = state.residency.find(storage)
-        if known is not None and known.on_chip:
-            continue
-        location = Location(
-            access.ref.nbytes,
-            on_chip=tuple(done.loaded[storage]),
-            in_hbm=known.in_hbm if known else (),
-            op=member.position,
-        )
-        for victim, where in state.residency.keep(storage, location):
-            _spill(state, victim, where, member.position)
+        spill(state, storage, where, position)
 
 
 def _outside_reads(members: Sequence[Member]) -> list[tuple[Member, Access]]:
-    """Inputs that the kernel does not make itself, each once."""
+    """Inputs that the kernel does not make itself: one access a storage, by the member that reads it first.
+
+    An operation that reads a storage twice (two views, two operands) moves both; what a later member reads again is
+    still there, unless it reads more of it.
+    """
     made: set[int] = set()
-    seen: set[int] = set()
-    reads = []
+    reads: dict[int, tuple[Member, Access]] = {}
     for member in members:
+        own: dict[int, Access] = {}
         for access in member.plan.reads:
             storage = access.ref.tensor
-            if storage not in made and storage not in seen and access.nbytes > 0:
-                seen.add(storage)
-                reads.append((member, access))
+            own[storage] = _together(own[storage], access) if storage in own else access
+        for storage, access in own.items():
+            if storage in made:
+                continue
+            if storage not in reads:
+                reads[storage] = (member, access)
+            elif access.nbytes > reads[storage][1].nbytes:
+                reads[storage] = (reads[storage][0], access)
         made.update(a.ref.tensor for a in member.plan.writes)
-    return reads
+    return list(reads.values())
 
 
-def _without_needless_evacuation(members: Sequence[Member]) -> list[Member]:
-    """A fused consumer reads PSUM itself, so the producer's copy out of it falls away."""
+def _together(one: Access, other: Access) -> Access:
+    larger = one if one.nbytes >= other.nbytes else other
+    first, last = zip(one.place, other.place, strict=True)
+    return replace(
+        larger,
+        nbytes=one.nbytes + other.nbytes,
+        by_row=one.by_row and other.by_row,
+        place=(min(first), max(last)),
+    )
+
+
+def _inputs_of_stages(members: Sequence[Member]) -> dict[int, frozenset[int]]:
+    """Members whose inputs a stage waits for: a member's first stage, for itself and those without stages before it."""
+    waits: dict[int, frozenset[int]] = {}
+    index, positions = 0, []
+    for member in members:
+        positions.append(member.position)
+        if member.plan.stages:
+            waits[index] = frozenset(positions)
+            index, positions = index + len(member.plan.stages), []
+    return waits
+
+
+def _last_transfers(state: CoreState, members: Sequence[Member]) -> dict[int, int]:
+    written = {a.ref.tensor for m in members for a in m.plan.writes}
+    return {s: state.last_task[s] for s in written if s in state.last_task}
+
+
+def _without_needless_evacuation(state: CoreState, members: Sequence[Member]) -> Sequence[Member]:
+    """A fused consumer reads PSUM itself; the producer's copy falls away unless somebody after the kernel reads it."""
     head, *rest = members
     made = {a.ref.tensor for a in head.plan.writes}
     consumed = rest and any(a.ref.tensor in made for a in rest[0].plan.reads)
-    plan = head.plan.without_evacuation() if consumed else head.plan
-    return [Member(head.position, head.op, plan), *rest]
+    last = members[-1].position
+    if not consumed or any(state.lifetimes.needed_after(storage, last) for storage in made):
+        return members
+    return [Member(head.position, head.op, head.plan.without_evacuation()), *rest]
 
 
 def _on_chip(state: CoreState, access: Access) -> bool:
@@ -542,8 +442,7 @@ def _on_chip(state: CoreState, access: Access) -> bool:
 
 def _reach(ready: tuple[Ready, ...], share: float) -> Dependency:
     """The piece that completes the first ``share`` of the rows."""
-    piece = next((r for r in ready if r.share >= share - 1e-9), ready[-1])
-    return Dependency(piece.task, piece.lag_ps, DATA)
+    return data(next((r for r in ready if r.share >= share - 1e-9), ready[-1]))
 
 
 def _cumulative(shares: list[float]) -> list[float]:
@@ -551,4 +450,5 @@ def _cumulative(shares: list[float]) -> list[float]:
     for share in shares:
         total += share
         out.append(total)
+    out[-1] = 1.0
     return out

@@ -33,6 +33,7 @@ class Location:
 
     Attributes:
         nbytes: size.
+        dtype: of the tensor.
         on_chip: readiness in SBUF, by row share; empty if it is not there.
         in_hbm: readiness in HBM of what this step wrote; empty if HBM holds it from before, or does not hold it.
         dirty: SBUF has what HBM has not.
@@ -40,6 +41,7 @@ class Location:
     """
 
     nbytes: int
+    dtype: str = ""
     on_chip: tuple[Ready, ...] = ()
     in_hbm: tuple[Ready, ...] = ()
     dirty: bool = False

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trnprof.emulator.lowering.fusion import group_operations
-from trnprof.emulator.lowering.kernels import CoreState, Member, emit_kernel, flush
+from trnprof.emulator.lowering.kernels import emit_kernel, flush
 from trnprof.emulator.lowering.matmul import WORKING_FRACTION
 from trnprof.emulator.lowering.plan import OpPlan
 from trnprof.emulator.lowering.registry import plan_operation
 from trnprof.emulator.lowering.residency import Lifetimes, Residency
+from trnprof.emulator.lowering.state import CoreState, Member
 from trnprof.emulator.lowering.tasks import TaskList
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Operation

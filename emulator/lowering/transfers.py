@@ -1,12 +1,13 @@
 """How do bytes cross between HBM and SBUF? A trigger on an engine, then a transfer on a queue.
 
-Loads are triggered by the Sync engine, stores and gathers by GpSimd. A tensor of at most WHOLE_BYTES crosses at once; a
+Loads are triggered by the Sync engine, stores and gathers by GpSimd. A tensor of at most SMALLEST_PIECE_BYTES crosses at once; a
 larger one in the kernel's tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trnprof.emulator.cost import DmaCost, dma_cost
 from trnprof.emulator.lowering.plan import GPSIMD, SYNC, Access
@@ -25,8 +26,8 @@ from trnprof.emulator.lowering.tasks import (
 )
 from trnprof.emulator.workload import TensorRef
 
-WHOLE_BYTES = 65_536
-"""512 bytes a partition: cut into tiles, such a tensor would cost more DMA slots than it has bytes to fill."""
+SMALLEST_PIECE_BYTES = 32 * 1024
+"""A tensor up to this size crosses in one transfer (the NKI DMA guides advise at least 32 KiB each)."""
 
 
 def load_piece(
@@ -86,7 +87,7 @@ def store(
     Returns:
         When each share can be read from HBM.
     """
-    if access.nbytes <= WHOLE_BYTES:
+    if access.nbytes <= SMALLEST_PIECE_BYTES:
         ready = ready[-1:]
     stored: list[Ready] = []
     sent = 0
@@ -115,11 +116,10 @@ def spill(state: CoreState, storage: int, where: Location, position: int) -> Non
     if not state.lifetimes.needed_after(storage, position):
         return
     if where.dirty:
-        ref = TensorRef(storage, (), "uint8", where.nbytes, where.nbytes, "activation")
+        ref = TensorRef(storage, (), where.dtype, where.nbytes, where.nbytes, "activation")
         access = Access(ref, where.nbytes, max(1, where.nbytes // 128))
-        label = "spilled tensor"
-        last = Ready(1.0, where.on_chip[-1].task, where.on_chip[-1].lag_ps)
-        where.in_hbm = tuple(store(state, where.op, label, access, [last], ()))
+        made = replace(where.on_chip[-1], share=1.0)
+        where.in_hbm = tuple(store(state, where.op, "spilled tensor", access, [made], ()))
     where.on_chip = ()
     where.dirty = False
     state.residency.note_in_hbm(storage, where)
