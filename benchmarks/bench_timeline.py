@@ -9,24 +9,29 @@ CPU time from /proc. Budgets are those of the timeline's specification: index 0.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pexpect  # type: ignore[import-untyped]
 import polars as pl
+from numpy.typing import NDArray
 
 from trnprof.tracer.reader import Trace
 from trnprof.tracer.schema import EVENTS, TRACKS
 from trnprof.tui.columns import busy_before, column_edges, column_pass
 from trnprof.tui.frame import Options, Painter
 from trnprof.tui.index import build_store
-from trnprof.tui.scene import open_scene
+from trnprof.tui.scene import Scene, open_scene
 from trnprof.tui.state import act, first_view, layout_of
 from trnprof.tui.store import Store
 
+Ids = NDArray[np.int64]
 DURATION_NS = 20_000_000_000
 ZOOMS = (1.0, 0.1, 0.01, 1e-4)
 
@@ -91,9 +96,7 @@ def milliseconds(run: Callable[[], object], repeats: int) -> tuple[float, float]
     return float(np.percentile(times, 50)), float(np.percentile(times, 95))
 
 
-def polars_pass(
-    events: pl.DataFrame, tracks: np.ndarray, t0: int, t1: int, columns: int
-) -> pl.DataFrame:
+def polars_pass(events: pl.DataFrame, tracks: Ids, t0: int, t1: int, columns: int) -> pl.DataFrame:
     """The peer: busy ns by track and column of the spans that touch the window, split at the column edges."""
     width = (t1 - t0) / columns
     near = events.lazy().filter(
@@ -125,83 +128,80 @@ def windows(span: int, fraction: float, columns: int, rng: np.random.Generator) 
 
 def bench_pass(store: Store, events: pl.DataFrame, repeats: int, peer_repeats: int) -> None:
     """The data pass at several zooms, with its peer."""
-    rng = np.random.default_rng(1)
-    span = store.clocks[0].hi - store.clocks[0].lo
-    count = len(store.track_ids)
-    mixed = np.sort(rng.permutation(count)[:50])
+    mixed = np.sort(np.random.default_rng(1).permutation(len(store.track_ids))[:50])
     print(
-        f"{'rows':<10}{'columns':>8}{'zoom':>8}{'pass p50':>10}{'p95':>7}{'busy p50':>10}{'polars p50':>12}   ms of CPU"
+        f"{'rows':<12}{'columns':>8}{'zoom':>8}{'pass p50':>10}{'p95':>7}{'busy p50':>10}{'polars p50':>12}   ms of CPU"
     )
-    for name, tracks, columns in (
-        ("50 mixed", mixed, 120),
-        ("50 largest", np.arange(50), 120),
-        ("50 mixed", mixed, 200),
-    ):
-        for zoom in ZOOMS:
+    for columns in (120, 200):
+        for name, tracks in (("50 mixed", mixed), ("50 largest", np.arange(50))):
+            for zoom in ZOOMS:
+                ours, busy, peer = _pass_times(
+                    store, events, tracks, columns, zoom, repeats, peer_repeats
+                )
+                print(
+                    f"{name:<12}{columns:>8}{zoom:>8g}{ours[0]:>10.2f}{ours[1]:>7.2f}{busy[0]:>10.2f}{peer[0]:>12.1f}"
+                )
 
-            def edges(columns: int = columns, zoom: float = zoom) -> np.ndarray:
-                return column_edges(*windows(span, zoom, columns, rng), columns)
 
-            ours = milliseconds(lambda e=edges, t=tracks: column_pass(store, t, e()), repeats)
-            busy = milliseconds(lambda e=edges, t=tracks: busy_before(store, t, e()), repeats)
-            window = windows(span, zoom, columns, rng)
-            peer = milliseconds(
-                lambda t=tracks, w=window, c=columns: polars_pass(events, t, *w, c), peer_repeats
-            )
-            print(
-                f"{name:<10}{columns:>8}{zoom:>8g}{ours[0]:>10.2f}{ours[1]:>7.2f}{busy[0]:>10.2f}{peer[0]:>12.1f}"
-            )
+def _pass_times(
+    store: Store,
+    events: pl.DataFrame,
+    tracks: Ids,
+    columns: int,
+    zoom: float,
+    repeats: int,
+    peer_repeats: int,
+) -> tuple[tuple[float, float], ...]:
+    rng = np.random.default_rng(2)
+    span = store.clocks[0].hi - store.clocks[0].lo
+
+    def window() -> tuple[int, int]:
+        return windows(span, zoom, columns, rng)
+
+    return (
+        milliseconds(lambda: column_pass(store, tracks, column_edges(*window(), columns)), repeats),
+        milliseconds(lambda: busy_before(store, tracks, column_edges(*window(), columns)), repeats),
+        milliseconds(lambda: polars_pass(events, tracks, *window(), columns), peer_repeats),
+    )
 
 
 def bench_frames(trace: Trace, repeats: int) -> None:
     """Whole frames, from action to runs; and the details of events."""
     scene = open_scene(trace)
     for width, height in ((120, 40), (200, 60)):
-        painter = Painter(scene, Options())
-        for zoom in (0, 2, 4, 8):
-            view = first_view(scene)
-            layout = layout_of(scene, view, width, height)
-            view = painter.frame(view, width, height).view
-            for _ in range(zoom):
-                view = act(scene, view, "zoom_in_far", layout)
-            state = [view]
-
-            def pan(
-                state: list = state,
-                painter: Painter = painter,
-                size: tuple = (width, height),
-                layout=layout,
-            ) -> object:
-                state[0] = act(
-                    scene, state[0], "pan_right" if len(state) % 2 else "pan_left", layout
-                )
-                state.append(None)
-                view = act(scene, state[0], "zoom_in", layout)
-                return painter.frame(view, *size)
-
-            p50, p95 = milliseconds(pan, repeats)
-            frame = painter.frame(state[0], width, height)
-            runs = sum(len(row) for row in frame.rows)
-            bytes_ = len(frame.text.encode())
-            print(
-                f"frame {width}x{height} zoom 5^{zoom}: {p50:.1f} / {p95:.1f} ms, {runs} runs, {bytes_ / 1e3:.0f} kB of text"
-            )
+        for zooms in (0, 2, 4, 8):
+            _frame_times(scene, width, height, zooms, repeats)
     layout = layout_of(scene, first_view(scene), 120, 40)
-    chosen = [act(scene, first_view(scene), "choose", layout)]
-    painter = Painter(scene, Options())
+    painter, chosen = Painter(scene, Options()), act(scene, first_view(scene), "choose", layout)
 
-    def step() -> object:
-        chosen[0] = act(scene, chosen[0], "next", layout)
-        return painter.frame(chosen[0], 120, 40)
+    def step() -> None:
+        nonlocal chosen
+        chosen = act(scene, chosen, "next", layout)
+        painter.frame(chosen, 120, 40)
 
     p50, p95 = milliseconds(step, repeats)
     print(f"next event with details, 120x40: {p50:.1f} / {p95:.1f} ms")
 
 
+def _frame_times(scene: Scene, width: int, height: int, zooms: int, repeats: int) -> None:
+    painter, view = Painter(scene, Options()), first_view(scene)
+    layout = layout_of(scene, view, width, height)
+    for _ in range(zooms):
+        view = act(scene, view, "zoom_in_far", layout)
+    turns = itertools.cycle(("zoom_in", "pan_right", "pan_left", "zoom_out"))
+
+    def move() -> None:
+        nonlocal view
+        view = act(scene, view, next(turns), layout)
+        painter.frame(view, width, height)
+
+    p50, p95 = milliseconds(move, repeats)
+    runs = sum(len(row) for row in painter.frame(view, width, height).rows)
+    print(f"frame {width}x{height}, zoom 5^{zooms}: {p50:.1f} / {p95:.1f} ms, {runs} runs")
+
+
 def bench_app(events: int, tracks: int) -> None:
     """The application under a pty: CPU time and bytes for each key."""
-    import pexpect
-
     env = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
     env.pop("NO_COLOR", None)
     for columns, lines in ((120, 40), (200, 60)):
@@ -230,13 +230,11 @@ def bench_app(events: int, tracks: int) -> None:
         child.close()
 
 
-def _settle(child: object) -> int:
-    import pexpect
-
+def _settle(child: Any) -> int:
     size = 0
     while True:
         try:
-            size += len(child.read_nonblocking(1 << 16, 0.3))  # type: ignore[attr-defined]
+            size += len(child.read_nonblocking(1 << 16, 0.3))
         except pexpect.TIMEOUT:
             return size
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
 
-from trnprof.cli.diagnostics import say
 from trnprof.cli.output import show, write_text
+from trnprof.cli.reading import open_and_tell
 from trnprof.tracer.errors import TrnprofError
-from trnprof.tracer.reader import open_trace
 from trnprof.tracer.units import parse_duration_ns
 
 
@@ -21,7 +21,7 @@ def print_frame(
 
     width, height = _size(size)
     window = _window(at)
-    trace = open_trace(path)
+    trace = open_and_tell(path)
     if svg is not None:
         write_text(svg, frame.svg(trace, width, height, at=window), force=force)
     else:
@@ -34,15 +34,16 @@ def open_viewer(path: Path, *, ascii_only: bool) -> None:
     Raises:
         TrnprofError: stdout or stdin is no terminal.
     """
-    if not (sys.stdout.isatty() and sys.stdin.isatty()):
+    # a stream that was closed is None
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         raise TrnprofError(
             "this is not a terminal; `trnprof view TRACE --print` writes a frame as text"
         )
+    # Textual reads it when imported: a 26 ms repaint otherwise waits for the next tick of 60 a second
+    os.environ.setdefault("TEXTUAL_FPS", "120")
     from trnprof.tui.app import run_app
 
-    trace = open_trace(path)
-    for problem in trace.problems:
-        say(f"{problem.severity}: {problem.message}")
+    trace = open_and_tell(path)
     run_app(trace, ascii=ascii_only)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from trnprof.tracer.units import format_bytes, format_percent
 from trnprof.tui.cells import (
+    LEVELS_OF_DETAIL,
     RUN_BUDGET,
     Cells,
     Codes,
@@ -75,7 +76,7 @@ def draw_bands(
     """
     passes = [_pass(scene, view, rows, band, columns) for band in range(len(scene.store.clocks))]
     passes = [p for p in passes if p.rows]
-    for coarseness in (0, 1, 2):
+    for coarseness in range(len(LEVELS_OF_DETAIL)):
         look = Look(ascii, colour, view.selected, coarseness)
         cells = [_cells(scene, p, look) for p in passes]
         runs = sum(run_count(c.codes) for c in cells)

@@ -25,7 +25,9 @@ RUN_BUDGET = 3000
 TILE = 4
 SPARSE = 3
 """Edges are drawn in rows with less than one event in this many columns; other rows show busy fractions throughout."""
-LEVELS_OF_DETAIL = ("exact", "4-column hue", "one hue a row")
+LEVELS_OF_DETAIL = ("exact", "by 4 columns", "one a dense row", "one a row")
+_COARSE_ABOVE = (np.inf, 1 / SPARSE, 1 / 8, 0.0)
+"""From how many events a column on a row's hues are made coarser, by coarseness."""
 
 
 def _points(text: str) -> Glyphs:
@@ -50,7 +52,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Look:
-    """How cells are drawn: ASCII only, with colour, which event is selected, how coarse the hues are (0, 1, 2)."""
+    """How cells are drawn: ASCII only, with colour, which event is selected, how coarse the hues are (0 to 3, see LEVELS_OF_DETAIL)."""
 
     ascii: bool = False
     colour: bool = True
@@ -79,9 +81,11 @@ def lane_cells(store: Store, hues: Codes, columns: Columns, look: Look) -> Cells
         else np.zeros_like(columns.dominant)
     )
     hue = np.where(shown, hues[label] if len(hues) else 0, 0).astype(np.int32)
-    dense = (columns.last - columns.first).sum(axis=1) > len(widths)
-    if look.coarseness and dense.any():
-        hue[dense] = _coarser(hue[dense], columns.overlap[dense], look.coarseness)
+    starts = (columns.last - columns.first).sum(axis=1)
+    coarse = starts >= len(widths) * _COARSE_ABOVE[look.coarseness]
+    if coarse.any():
+        hue[coarse] = _coarser(hue[coarse], columns.overlap[coarse], look.coarseness)
+    fine = ~coarse[:, None]
     glyphs = levels(columns.busy / widths, look.ascii)
     glyphs[shown & (columns.busy == 0)] = _ASCII_INSTANT if look.ascii else _INSTANT
     full = (
@@ -89,10 +93,10 @@ def lane_cells(store: Store, hues: Codes, columns: Columns, look: Look) -> Cells
         & (columns.last == columns.first)
         & (columns.spill_end >= columns.edges[1:])
     )
-    _paint_full(glyphs, hue, full, columns.dominant, look)
+    _paint_full(glyphs, hue, full, fine & (columns.dominant & 1 == 1), look)
     if not look.ascii:
-        sparse = (columns.last - columns.first).sum(axis=1) * SPARSE <= len(widths)
-        _paint_edges(glyphs, hue, store, hues, columns, sparse[:, None], look.colour)
+        sparse = fine & (starts * SPARSE <= len(widths))[:, None]
+        _paint_edges(glyphs, hue, store, hues, columns, sparse, look.colour)
     if look.selected >= 0:
         chosen = columns.dominant == look.selected
         chosen |= (columns.first <= look.selected) & (look.selected < columns.last)
@@ -102,7 +106,7 @@ def lane_cells(store: Store, hues: Codes, columns: Columns, look: Look) -> Cells
         hue[right] = (hue[right] & 0xFF) | SELECTED << 8 | MARKED
         if not look.colour:
             glyphs[chosen & full] = _ASCII_CHOSEN if look.ascii else _CHOSEN
-    _write_names(glyphs, hue, store, full, columns.dominant)
+    _write_names(glyphs, hue, store, full & fine, columns.dominant)
     return Cells(glyphs, hue)
 
 
@@ -144,22 +148,22 @@ def narrow(text: str) -> str:
 
 
 def _coarser(hue: Codes, overlap: Int, coarseness: int) -> Codes:
-    """One hue for each tile of columns, or for each row: that of the largest share in it."""
+    """One hue for each tile of columns, or for each row: that of the largest share in it, blank cells included."""
     rows, width = hue.shape
     tile = TILE if coarseness == 1 else width
     tiles = -(-width // tile)
     padding = ((0, 0), (0, tiles * tile - width))
-    share = np.pad(overlap, padding, constant_values=-1).reshape(rows, tiles, tile)
+    share = np.pad(np.where(hue > 0, overlap, -1), padding, constant_values=-1)
+    winner = share.reshape(rows, tiles, tile).argmax(axis=2)
     wide = np.pad(hue, padding).reshape(rows, tiles, tile)
-    best = np.take_along_axis(wide, share.argmax(axis=2)[:, :, None], axis=2)
-    spread = np.broadcast_to(best, wide.shape).reshape(rows, -1)[:, :width]
-    return np.where(hue > 0, spread, 0).astype(np.int32)
+    best = np.take_along_axis(wide, winner[:, :, None], axis=2)
+    return np.broadcast_to(best, wide.shape).reshape(rows, -1)[:, :width].astype(np.int32)
 
 
 def _paint_full(
-    glyphs: Glyphs, hue: Codes, full: NDArray[np.bool_], event: Int, look: Look
+    glyphs: Glyphs, hue: Codes, full: NDArray[np.bool_], odd: NDArray[np.bool_], look: Look
 ) -> None:
-    odd = full & (event & 1 == 1)
+    odd = full & odd
     glyphs[full] = _ASCII_FULL if look.ascii else _FULL
     hue[odd] += SHADE
     if look.ascii or not look.colour:

@@ -229,7 +229,7 @@ class Painter:
     def _track(self, view: View, layout: Layout, band: Band, place: int, row: Row) -> Runs:
         at = view.top + band.places[place]
         is_cursor = self._is_cursor(view, at)
-        indent = "  " * row.node.depth if layout.width >= 60 else " " * min(row.node.depth, 2)
+        indent = "  " * row.node.depth if layout.width >= 60 else ""
         sign = "▸ " if row.kind == "group" else ""
         label = row.node.label if row.node.lane == 0 else f"· lane {row.node.lane}"
         line = self._line(layout)
@@ -329,11 +329,11 @@ class Painter:
         if store.open_events:
             notes.insert(0, f"{store.open_events:,} unfinished, drawn to the end")
         if store.overlaps:
-            notes.insert(0, f"{store.overlaps:,} overlaps, drawn as a union")
+            notes.insert(0, f"{_count(store.overlaps, 'overlap')}, drawn as a union")
         if store.dangling:
-            notes.insert(0, f"{store.dangling:,} events without a track, left out")
+            notes.insert(0, f"{_count(store.dangling, 'event')} without a track, left out")
         if store.trace.problems:
-            notes.insert(0, f"{len(store.trace.problems)} problems: see trnprof validate")
+            notes.insert(0, f"{_count(len(store.trace.problems), 'problem')}: see trnprof validate")
         return " · ".join(notes)
 
     def _footer(self, layout: Layout) -> Runs:
@@ -378,6 +378,10 @@ def _runs(text: str, codes: np.typing.NDArray[np.int32], colour: bool) -> Runs:
         Segment(text[a:b], cell_style(v, colour))
         for a, b, v in zip(begins, ends, values, strict=True)
     ]
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
 def _window_text(t0: int, t1: int) -> str:

@@ -34,11 +34,11 @@ def export(
     Example: trnprof export run.trnprof --to perfetto -o run.pftrace
     """
     from trnprof.cli.diagnostics import say
+    from trnprof.cli.reading import open_and_tell
     from trnprof.tracer.formats.perfetto import export as export_perfetto
-    from trnprof.tracer.reader import open_trace
     from trnprof.tracer.units import format_bytes
 
-    summary = export_perfetto(open_trace(trace), output, flows=flows.value, force=force)
+    summary = export_perfetto(open_and_tell(trace), output, flows=flows.value, force=force)
     size = format_bytes(output.stat().st_size)
     say(
         f"{output}: {summary.slices} slices, {summary.flows} arrows, {size}; open it in ui.perfetto.dev"

@@ -29,10 +29,10 @@ def report(
     from trnprof.analysis.report import build_report
     from trnprof.cli.diagnostics import say
     from trnprof.cli.output import show, write_text
+    from trnprof.cli.reading import open_and_tell
     from trnprof.emulator.capture.store import holds_workload
-    from trnprof.tracer.reader import open_trace
 
-    opened = open_trace(trace)
+    opened = open_and_tell(trace)
     document = build_report(opened, step=step)
     text = json.dumps(document, indent=2, allow_nan=False) if as_json else render_text(document)
     if output is None:
@@ -40,4 +40,6 @@ def report(
     else:
         write_text(output, text, force=force)
     if not opened.manifest and holds_workload(trace):
-        say(f"{trace} was not timed yet; trnprof emulate {trace} --system trn2 -o timed.trnprof does")
+        say(
+            f"{trace} was not timed yet; trnprof emulate {trace} --system trn2 -o timed.trnprof does"
+        )

@@ -214,7 +214,7 @@ async def test_wheel_scrolls_rows_and_zooms_with_control(make_trace: Callable[..
 async def test_resize_at_any_moment(trace: Any) -> None:
     app = TimelineApp(trace, colour=True)
     async with app.run_test(size=(200, 60)) as pilot:
-        await pilot.press("enter", *["right"] * 150, "W")
+        await pilot.press("enter", *["right"] * 30, "W")
         for width, height in ((40, 10), (39, 9), (5, 2), (90, 24), (250, 80)):
             await pilot.resize_terminal(width, height)
             lines = screen(app)

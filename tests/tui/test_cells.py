@@ -96,6 +96,15 @@ def test_runs_stay_within_the_budget(make_trace: Callable[..., Any]) -> None:
     bands, coarseness = draw_bands(scene, view, rows, 180, False, True, 0)
     assert coarseness == 1
     assert sum(run_count(b.codes) for b in bands) <= RUN_BUDGET
+    spans = [
+        (k, 20 * i + k % 7, 15, f"{'abcdefgh'[i * k % 8]}op", "compute")
+        for k in range(58)
+        for i in range(55)
+    ]
+    sparse = open_scene(make_trace(spans))
+    bands, coarseness = draw_bands(sparse, first_view(sparse), rows, 180, False, True, 0)
+    assert coarseness == 2
+    assert sum(run_count(b.codes) for b in bands) <= RUN_BUDGET
     _, without_colour = draw_bands(scene, view, rows, 180, False, False, 0)
     assert without_colour == 0
 

@@ -127,6 +127,6 @@ def test_what_is_cut_or_missing_is_on_the_screen(make_trace: Callable[..., Any])
     status = render(
         make_trace(spans, [{"track_id": 0, "kind": "engine", "name": "t"}]), 140, 24
     ).splitlines()[-2]
-    assert "1 events without a track, left out" in status
-    assert "1 overlaps, drawn as a union" in status
+    assert "1 event without a track, left out" in status
+    assert "1 overlap, drawn as a union" in status
     assert "1 unfinished, drawn to the end" in status

@@ -6,10 +6,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pexpect
+import pexpect  # type: ignore[import-untyped]
 import pyte
 import pytest
 
@@ -89,11 +89,11 @@ def trace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_terminal(trace: Path) -> Iterator[object]:
+def open_terminal(trace: Path) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
     def start(*options: str, size: tuple[int, int] = (90, 26), **environment: str) -> Terminal:
-        opened.append(Terminal([str(trace), *options], *size, **environment))
+        opened.append(Terminal([str(trace), *options], size[0], size[1], **environment))
         return opened[-1]
 
     yield start
@@ -101,8 +101,8 @@ def open_terminal(trace: Path) -> Iterator[object]:
         terminal.child.close(force=True)
 
 
-def test_browse_select_and_quit(open_terminal: object) -> None:
-    terminal = open_terminal()  # type: ignore[operator]
+def test_browse_select_and_quit(open_terminal: Callable[..., Terminal]) -> None:
+    terminal = open_terminal()
     shown = terminal.wait_for("q quit")
     assert "run.trnprof" in shown
     assert "80.0 %" in shown
@@ -111,6 +111,8 @@ def test_browse_select_and_quit(open_terminal: object) -> None:
     assert "40 µs" in terminal.wait_for("duration")
     terminal.child.send(".")
     terminal.wait_for("20 µs before")
+    terminal.child.send("j")
+    terminal.wait_for("evil␛[31mname  idle")  # only the lines that changed were sent
     terminal.child.send("?")
     terminal.wait_for("fit the whole trace")
     terminal.child.send("?")
@@ -121,8 +123,8 @@ def test_browse_select_and_quit(open_terminal: object) -> None:
     assert b"\x1b]0;title" not in terminal.raw
 
 
-def test_no_color_sends_none(open_terminal: object) -> None:
-    terminal = open_terminal(NO_COLOR="1")  # type: ignore[operator]
+def test_no_color_sends_none(open_terminal: Callable[..., Terminal]) -> None:
+    terminal = open_terminal(NO_COLOR="1")
     terminal.wait_for("q quit")
     terminal.child.send("\r")
     terminal.wait_for("duration")
@@ -132,8 +134,8 @@ def test_no_color_sends_none(open_terminal: object) -> None:
     assert not numbers & ({38, 48} | set(range(30, 38)) | set(range(40, 48)) | set(range(90, 108)))
 
 
-def test_ascii_and_a_small_screen(open_terminal: object) -> None:
-    terminal = open_terminal("--ascii", size=(40, 10))  # type: ignore[operator]
+def test_ascii_and_a_small_screen(open_terminal: Callable[..., Terminal]) -> None:
+    terminal = open_terminal("--ascii", size=(40, 10))
     shown = terminal.wait_for("quit")
     assert "Tensor" in shown
     assert terminal.quit("q") == 0

@@ -148,8 +148,16 @@ class Timeline(Widget, can_focus=True):
         return self.frame.layout
 
     def _show(self, view: View) -> None:
+        """Draw a view; where only the cursor moved, only the lines that it changed."""
+        before, old = self._frame, self.view
         self.view = view
-        self.refresh()
+        calm = replace(view, row=old.row, column=old.column, message=old.message, hover=old.hover)
+        if before is None or calm != old or before.layout != self.frame.layout:
+            self.refresh()
+            return
+        for y, (was, now) in enumerate(zip(before.rows, self.frame.rows, strict=True)):
+            if was != now:
+                self.refresh(Region(0, y, self.size.width, 1))
 
     def _wheel(self, event: events.MouseEvent, rows: str, pan: str, ratio: tuple[int, int]) -> None:
         event.stop()
