@@ -12,8 +12,14 @@ published counters (tests/analysis/test_metrics.py): with BF16-equivalent FLOPs 
     mfu_*_max_achievable = (FLOPs / HBM bytes) / peak_flops_bandwidth_ratio
 
 Peak and bandwidth come from the trace: the BF16 row of ``peaks`` (else the Tensor track's peak) and the core's
-``peak_bytes_per_s``. Two keys are ours: ``roofline_compute_s`` = sum over datatypes of hardware FLOPs / peak of that
-datatype, and ``roofline_memory_s`` = HBM bytes / bandwidth; a window's roofline time is the larger.
+``peak_bytes_per_s``, which is what its HBM stack delivers. Its DMA engines may reach less; these keys are ours:
+
+    dma_peak_bytes_per_s = min(peak_bytes_per_s, largest peak_bytes_per_s of its DMA queues), or the one that is known
+    dma_bandwidth_share = dma_transfer_total_bytes / (dma_peak_bytes_per_s x total_time)
+    roofline_compute_s = sum over datatypes of hardware FLOPs / peak of that datatype
+    roofline_memory_s = HBM bytes / dma_peak_bytes_per_s; bytes copied within HBM pass the engines once and the stack
+                        twice (``memory_roofline_s``)
+    roofline_s = the larger of the two
 """
 
 from __future__ import annotations
@@ -113,8 +119,8 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
     """Counters of each unit in each window, before any formula.
 
     Returns:
-        One row a window and unit: window, unit_id, replica_count, peak_flops, peak_bytes_per_s, total_time,
-        total_active_time, FLOPs, bytes and counts under Neuron Explorer's names.
+        One row a window and unit: window, unit_id, replica_count, peak_flops, peak_bytes_per_s, dma_peak_bytes_per_s,
+        total_time, total_active_time, FLOPs, bytes and counts under Neuron Explorer's names.
     """
     keys = ["window", "unit_id"]
     inside = with_adjusted_flops(scope.in_windows(scope.events), trace)
@@ -149,8 +155,15 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
 
 
 def unit_peaks(scope: Scope, trace: Trace) -> pl.DataFrame:
-    """What each unit can do at most: unit_id, replica_count, peak_flops (BF16, dense), peak_bytes_per_s (HBM)."""
-    peaks = scope.units.select("unit_id", "replica_count", "peak_flops", "peak_bytes_per_s")
+    """What each unit can do at most.
+
+    Returns:
+        unit_id, replica_count, peak_flops (BF16, dense), peak_bytes_per_s (its HBM stack), dma_peak_bytes_per_s (what its
+        DMA engines reach of that).
+    """
+    peaks = scope.units.select(
+        "unit_id", "replica_count", "peak_flops", "peak_bytes_per_s", "dma_peak_bytes_per_s"
+    )
     bfloat16 = tensor_peaks(trace).get("bfloat16")
     return peaks if bfloat16 is None else peaks.with_columns(peak_flops=pl.lit(bfloat16))
 
@@ -219,7 +232,7 @@ def derive(counters: pl.DataFrame, base_clock_ghz: float | None = None) -> pl.Da
     Args:
         counters: total_time, total_active_time, model_flops, hardware_flops, transpose_flops,
             adjusted_hardware_flops, adjusted_transpose_flops, hbm_read_bytes, hbm_write_bytes, peak_flops,
-            peak_bytes_per_s, and the dma_* and cc_* counters of ``unit_counters``.
+            peak_bytes_per_s, dma_peak_bytes_per_s, and the dma_* and cc_* counters of ``unit_counters``.
         base_clock_ghz: the core's base clock, for cycle counts.
 
     Returns:
@@ -240,13 +253,17 @@ def derive(counters: pl.DataFrame, base_clock_ghz: float | None = None) -> pl.Da
         peak_flops_bandwidth_ratio=ratio(pl.col("peak_flops"), pl.col("peak_bytes_per_s")),
         hbm_bytes_per_s=ratio(hbm, pl.col("total_time")),
         dma_active_time_percent=ratio(pl.col("dma_active_time"), pl.col("total_time")),
+        dma_bandwidth_share=ratio(
+            pl.col("dma_transfer_total_bytes"),
+            pl.col("dma_peak_bytes_per_s") * pl.col("total_time"),
+        ),
         dma_transfer_average_bytes=ratio(
             pl.col("dma_transfer_total_bytes"), pl.col("dma_transfer_count")
         ),
         cc_op_active_time_percent=ratio(pl.col("cc_op_active_time"), pl.col("total_time")),
         neuroncore_cycle_count=pl.col("total_time") * pl.lit(base_clock_ghz, pl.Float64) * 1e9,
         roofline_compute_s=ratio(pl.col("adjusted_hardware_flops"), pl.col("peak_flops")),
-        roofline_memory_s=ratio(hbm, pl.col("peak_bytes_per_s")),
+        roofline_memory_s=memory_roofline_s(hbm, pl.col("dma_transfer_total_bytes")),
     )
     ridge = pl.col("peak_flops_bandwidth_ratio")
     return frame.with_columns(
@@ -286,6 +303,17 @@ def _engine_entries(row: Mapping[str, float | int | None]) -> dict[str, float | 
         f"{prefix}_active_time_percent": row["active_percent"],
         f"{prefix}_instruction_count": row["instruction_count"],
     }
+
+
+def memory_roofline_s(hbm_bytes: pl.Expr, dma_bytes: pl.Expr) -> pl.Expr:
+    """Seconds that HBM traffic takes at least, from columns peak_bytes_per_s and dma_peak_bytes_per_s.
+
+    Args:
+        hbm_bytes: read and written: a copy within HBM counts twice.
+        dma_bytes: payload of all DMAs, each once.
+    """
+    through_engines = ratio(pl.min_horizontal(hbm_bytes, dma_bytes), pl.col("dma_peak_bytes_per_s"))
+    return pl.max_horizontal(through_engines, ratio(hbm_bytes, pl.col("peak_bytes_per_s")))
 
 
 def ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:

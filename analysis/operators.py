@@ -10,8 +10,8 @@ What bounds it: each resource's active time as a share of the attributed time is
 are a resource of their own, *issue*.
 
     latency-bound         no resource is active for BUSY_SHARE of the attributed time: it waits on results
-    DMA-issue-bound       issue is the busiest; or DMA is, and moves, while active, less than DISPATCH_SHARE of the core's
-                          bandwidth (without a known bandwidth: less than SMALL_DMA_BYTES a transfer)
+    DMA-issue-bound       issue is the busiest; or DMA is, and moves, while active, less than DISPATCH_SHARE of what the
+                          core's DMA engines reach (without a known bandwidth: less than SMALL_DMA_BYTES a transfer)
     DMA-bandwidth-bound   DMA is the busiest otherwise
     tensor-, vector-, scalar-, gpsimd-, collective-bound   that one is the busiest
 """
@@ -23,7 +23,7 @@ from typing import Final
 import polars as pl
 
 from trnprof.analysis.intervals import covered_ns
-from trnprof.analysis.metrics import ratio, unit_peaks, with_adjusted_flops
+from trnprof.analysis.metrics import memory_roofline_s, ratio, unit_peaks, with_adjusted_flops
 from trnprof.analysis.scope import Scope
 from trnprof.tracer.reader import Trace
 
@@ -45,7 +45,7 @@ def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
     Returns:
         At most ``top`` rows a window, longest first: window, name, module, phase, count (operations, or events where there
         are none), event_count, time_ns (attributed), share_of_active, adjusted_flops, hbm_bytes, dma_bytes, dma_count,
-        bound_by, bound_share (active share of what bounds it), roofline_ns (larger of FLOPs/peak and HBM bytes/bandwidth,
+        bound_by, bound_share (active share of what bounds it), roofline_ns (larger of FLOPs/peak and ``memory_roofline_s``,
         null if neither is known), roofline_share, achieved_flops_per_s, achieved_bytes_per_s (both over attributed time).
     """
     labels, numbers = operator_labels(trace.ops)
@@ -117,14 +117,14 @@ def classify(rows: pl.DataFrame) -> pl.DataFrame:
     """Say what bounds each row, by the rules of the module's docstring.
 
     Args:
-        rows: time_ns, busiest (resource), busiest_ns, dma_bytes, dma_count, peak_bytes_per_s.
+        rows: time_ns, busiest (resource), busiest_ns, dma_bytes, dma_count, dma_peak_bytes_per_s.
 
     Returns:
         The rows with bound_by and bound_share in place of busiest and busiest_ns.
     """
     share = ratio(pl.col("busiest_ns"), pl.col("time_ns"))
     moved = ratio(pl.col("dma_bytes") * 1e9, pl.col("busiest_ns"))
-    of_bandwidth = ratio(moved, pl.col("peak_bytes_per_s"))
+    of_bandwidth = ratio(moved, pl.col("dma_peak_bytes_per_s"))
     size = ratio(pl.col("dma_bytes"), pl.col("dma_count"))
     is_dispatch = pl.coalesce(of_bandwidth < DISPATCH_SHARE, size < SMALL_DMA_BYTES, pl.lit(False))
     busiest = pl.col("busiest")
@@ -174,12 +174,12 @@ def _over_units(
         .group_by("window")
         .agg(
             weight.sum().alias("total"),
-            pl.col("peak_bytes_per_s").mean(),
+            pl.col("dma_peak_bytes_per_s").mean(),
             (pl.col("active_ns") * weight).sum() / weight.sum(),
         )
     )
     compute_ns = pl.col("adjusted_flops") / pl.col("peak_flops") * 1e9
-    memory_ns = pl.col("hbm_bytes") / pl.col("peak_bytes_per_s") * 1e9
+    memory_ns = memory_roofline_s(pl.col("hbm_bytes"), pl.col("dma_bytes")) * 1e9
     means = ["time_ns", "roofline_ns", "adjusted_flops", "hbm_bytes", "dma_bytes"]
     combined = (
         rows.join(peaks, on="unit_id")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trnprof.analysis.report import focused_window
+from trnprof.analysis.verdict import bandwidth_reached
 from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate, printable
 
 WIDTH: Final = 80
@@ -21,6 +23,8 @@ _PARTS: Final = {
     "host_ns": "host",
     "idle_ns": "idle",
 }
+_TIE: Final = "\0"
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|[kMGTP]?B\b)")
 _REASONS: Final = ("data", "buffer", "queue", "semaphore", "engine")
 
 Section = list[str]
@@ -172,10 +176,12 @@ def _operators(window: Mapping[str, Any]) -> Section:
         share = "–" if row["share_of_active"] is None else f"{row['share_of_active'] * 100:.1f} %"
         roofline = "–" if row["roofline_share"] is None else f"{row['roofline_share'] * 100:.0f} %"
         bound = row["bound_by"].removesuffix("-bound")
+        count = f"{row['count'] / max(1, window['steps']):.1f}".removesuffix(".0")
         lines.append(
-            f" {_fit(name, 33):<33}{time:>10}{share:>8}{row['count']:>7}  {bound:<14}{roofline:>5}"
+            f" {_fit(name, 33):<33}{time:>10}{share:>8}{count:>7}  {bound:<14}{roofline:>5}"
         )
-    note = "Time in which any of an operator's events is active, share of the active time; operators overlap, so shares may sum to more than 100 %."
+    each = "Of a mean step: time" if window["steps"] > 1 else "Time"
+    note = f"{each} in which any of an operator's events is active, share of the active time; operators overlap, so shares may sum to more than 100 %."
     return [*lines, *_wrapped(note, " ")]
 
 
@@ -253,12 +259,10 @@ def _throughput(metrics: Mapping[str, Any]) -> Section:
     if not metrics.get("hbm_bytes_per_s"):
         return []
     average = metrics["dma_transfer_average_bytes"]
-    size = "" if average is None else f", {format_bytes(average, 3)} a transfer"
-    peak = metrics["peak_bytes_per_s"]
-    of_peak = f" of {format_rate(peak, 'B/s', 3)}" if peak else ""
-    return _wrapped(
-        f"HBM traffic {format_rate(metrics['hbm_bytes_per_s'], 'B/s', 3)}{of_peak}{size}.", " "
-    )
+    size = "" if average is None else f"; {format_bytes(average, 3)} a transfer"
+    reached = f" ({bandwidth_reached(metrics)})"
+    rate = format_rate(metrics["hbm_bytes_per_s"], "B/s", 3)
+    return _wrapped(f"HBM traffic {rate}{reached}{size}.", " ")
 
 
 def _silent(title: str, section: Mapping[str, Any]) -> Section:
@@ -283,7 +287,13 @@ def _fit(text: str, width: int) -> str:
 
 
 def _wrapped(text: str, first: str, then: str | None = None) -> Section:
+    """Wrapped to WIDTH; a number stays with its unit."""
     rest = first if then is None else then
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    lines = textwrap.wrap(
+        _BEFORE_UNIT.sub(_TIE, text),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
     )
+    return [line.replace(_TIE, " ") for line in lines]

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis.traces import (
+    BANDWIDTH,
     DMA0,
     DMA1,
     ENGINE_NAMES,
+    PEAK_FLOPS,
     TENSOR,
     Row,
     build,
@@ -30,6 +32,7 @@ from trnprof.tracer.reader import Trace
 
 CORES = 2
 LANES = [TENSOR + 10 * c + i for c in range(CORES) for i in range(7)]
+DMA_RATE = 0.6 * BANDWIDTH
 STEPS = ((0, 10, 60), (1, 60, 95))
 WINDOWS = (*((a, b) for _, a, b in STEPS), (10, 95))
 FACTORS = {"bfloat16": 1.0, "float32": 4.0, None: 1.0}
@@ -74,7 +77,8 @@ def traces(draw: st.DrawFn) -> tuple[Trace, list[Row]]:
     rows = [row for track in LANES for row in draw(lane_events(track))]
     rows = draw(st.permutations(rows)) if len(rows) < 8 else rows
     steps = [step(*s, rank=r) for s in STEPS for r in range(CORES)]
-    trace = build(rows, tracks=core_tracks(CORES), ops=OPS, steps=steps)
+    tracks = core_tracks(CORES, dma_bytes_per_s=DMA_RATE)
+    trace = build(rows, tracks=tracks, ops=OPS, steps=steps)
     return trace, rows
 
 
@@ -253,6 +257,20 @@ def test_breakdown_is_a_partition_of_the_step(given_trace: tuple[Trace, list[Row
         assert {p: found[p] for p in PARTS} == {p: expected[p] for p in PARTS}
 
 
+def roofline_ns(own: list[Row], window: tuple[int, int]) -> float:
+    """What the events need at least: FLOPs at peak, payload through the DMA engines, HBM traffic from the stack."""
+    flops = sum(
+        (e.get("flops") or 0.0) * FACTORS[e.get("dtype")] * share(e, window)
+        for e in own
+        if resource_of(e) == "Tensor"
+    )
+    dmas = [e for e in own if is_dma(e)]
+    payload = sum(e["bytes"] * share(e, window) for e in dmas)
+    sides = ("source_memory", "target_memory")
+    hbm = sum(e["bytes"] * share(e, window) for e in dmas for side in sides if e[side] == "hbm")
+    return float(1e9 * max(flops / PEAK_FLOPS, min(hbm, payload) / DMA_RATE, hbm / BANDWIDTH))
+
+
 @settings(max_examples=25, deadline=None)
 @given(traces())
 def test_operators(given_trace: tuple[Trace, list[Row]]) -> None:
@@ -276,3 +294,5 @@ def test_operators(given_trace: tuple[Trace, list[Row]]) -> None:
             assert row["event_count"] == sum(starts_in(e, window) for e in events)
             moved = sum(e["bytes"] * share(e, window) for e in events if is_dma(e))
             assert row["dma_bytes"] == pytest.approx(moved / CORES)
+            rooflines = [roofline_ns(own, window) for own in cores]
+            assert row["roofline_ns"] == pytest.approx(sum(rooflines) / CORES)

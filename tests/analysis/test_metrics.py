@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from tests.analysis.traces import PEAK_FLOPS, TENSOR, build, core_tracks, event, step
+from tests.analysis.traces import DMA0, PEAK_FLOPS, TENSOR, build, core_tracks, event, step
 
 from trnprof.analysis.metrics import combine_units, derive, dtype_multipliers, unit_counters
 from trnprof.analysis.scope import device_scope
@@ -26,6 +26,7 @@ INF2_COUNTERS = {
     "hbm_write_bytes": 16_384,
     "peak_flops": INF2_PEAK,
     "peak_bytes_per_s": INF2_BANDWIDTH,
+    "dma_peak_bytes_per_s": INF2_BANDWIDTH,
     "dma_transfer_count": 19,
     "dma_transfer_total_bytes": 8_486_912,
     "dma_active_time": 66_875 / 1.4e9,
@@ -114,6 +115,52 @@ def test_roofline_counts_each_datatype_at_its_own_peak() -> None:
     assert scope is not None
     row = derive(unit_counters(scope, trace)).row(0, named=True)
     assert row["roofline_compute_s"] == pytest.approx(1e6 / PEAK_FLOPS + 1e6 / (PEAK_FLOPS / 4))
+
+
+@pytest.mark.parametrize(
+    ("stack", "engines", "reached"),
+    [
+        (725e9, 430e9, 430e9),
+        (100e9, 430e9, 100e9),
+        (725e9, None, 725e9),
+        (None, 430e9, 430e9),
+        (None, None, None),
+    ],
+)
+def test_dma_reaches_the_lower_of_stack_and_engines(
+    stack: float | None, engines: float | None, reached: float | None
+) -> None:
+    tracks = [
+        {**t, "peak_bytes_per_s": stack} if t["kind"] == "core" else t
+        for t in core_tracks(2, dma_bytes_per_s=engines)
+    ]
+    moved = {"bytes": 1000, "source_memory": "hbm", "target_memory": "sbuf"}
+    trace = build([event(DMA0, 0, 10, **moved)], tracks=tracks, steps=[step(0, 0, 100)])
+    scope = device_scope(trace)
+    assert scope is not None
+    assert scope.units["dma_peak_bytes_per_s"].to_list() == [reached, reached]
+    both = derive(combine_units(unit_counters(scope, trace))).row(0, named=True)
+    assert both["dma_peak_bytes_per_s"] == (None if reached is None else 2 * reached)
+    assert both["peak_bytes_per_s"] == (None if stack is None else 2 * stack)
+    needed_s = None if reached is None else 1000 / (2 * reached)
+    assert both["roofline_memory_s"] == pytest.approx(needed_s)
+
+
+@pytest.mark.parametrize(
+    ("engines", "needed_s"), [(430e9, 2 * 4300 / 725e9), (300e9, 4300 / 300e9)]
+)
+def test_copy_within_hbm_passes_the_engines_once_and_the_stack_twice(
+    engines: float, needed_s: float
+) -> None:
+    counters = INF2_COUNTERS | {
+        "hbm_read_bytes": 4300,
+        "hbm_write_bytes": 4300,
+        "dma_transfer_total_bytes": 4300,
+        "peak_bytes_per_s": 725e9,
+        "dma_peak_bytes_per_s": engines,
+    }
+    found = derive(pl.DataFrame([counters])).row(0, named=True)
+    assert found["roofline_memory_s"] == pytest.approx(needed_s)
 
 
 def test_cores_of_one_rank_share_its_operations_and_replicas_weigh() -> None:

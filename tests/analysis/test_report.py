@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,53 @@ def test_verdict_sentences_tell_numbers() -> None:
         second
         == "The step takes 1 ms; its roofline is 920 µs (1.1x), set by HBM bytes; FLOPs alone need 410 µs."
     )
+
+
+def test_dma_is_judged_by_what_its_engines_reach() -> None:
+    """A load at the engines' full rate, which is half of the stack's, cannot be faster."""
+    tracks = core_tracks(dma_bytes_per_s=BANDWIDTH / 2)
+    events = [
+        load(0, 900_000, 0.5, op_id=0),
+        matmul(900_000, 100_000, op_id=1, wait_reason="data"),
+    ]
+    ops: list[Row] = [{"op_id": 0, "name": "load"}, {"op_id": 1, "name": "mm"}]
+    report = build_report(build(events, tracks=tracks, ops=ops, steps=STEP))
+    overall = report["overall"]
+    loads = overall["operators"][0]
+    assert (loads["name"], loads["bound_by"]) == ("load", "DMA-bandwidth-bound")
+    assert loads["roofline_share"] == pytest.approx(1.0)
+    metrics = overall["metrics"]
+    assert metrics["mbu_estimated_percent"] == pytest.approx(0.45)
+    assert metrics["dma_bandwidth_share"] == pytest.approx(0.9)
+    assert metrics["roofline_s"] == pytest.approx(900e-6)
+    assert metrics["peak_flops_bandwidth_ratio"] == pytest.approx(PEAK_FLOPS / BANDWIDTH)
+    verdict = overall["verdict"]
+    assert verdict["bound_by"] == "DMA-bandwidth-bound"
+    reached = "DMA at 90.0 % of the 181 GB/s its engines reach, HBM at 45.0 % of 362 GB/s"
+    assert reached in verdict["sentences"][0]
+    assert reached in " ".join(render_text(report).split())
+
+
+def test_hiding_dma_is_proposed_when_it_saves_more_than_the_busiest_engine() -> None:
+    events = [load(0, 300_000, 0.9, op_id=0), matmul(300_000, 700_000, 0.9, op_id=1)]
+    ops: list[Row] = [{"op_id": 0, "name": "lerp"}, {"op_id": 1, "name": "mm"}]
+    verdict = build_report(build(events, ops=ops, steps=STEP))["overall"]["verdict"]
+    assert verdict["bound_by"] == "tensor-bound"
+    assert verdict["gain_upper_bound_ns"] == 300_000
+    assert "hiding DMA behind compute, first in lerp:" in verdict["sentences"][2]
+
+
+def test_exposed_dma_of_the_longest_operator_is_named_when_nothing_is_busy() -> None:
+    issue = [event(SYNC, 2_000 * i, 600, category="sync", op_id=0) for i in range(300)]
+    loads = [load(2_000 * i + 600, 100, 0.1, op_id=0) for i in range(300)]
+    events = [*issue, *loads, event(VECTOR, 600_000, 400_000, op_id=1)]
+    extra = [event(SYNC, 2_000 * i + 700, 1_300, category="sync", op_id=0) for i in range(300)]
+    ops: list[Row] = [{"op_id": 0, "name": "adamw"}, {"op_id": 1, "name": "relu"}]
+    verdict = build_report(build([*events, *extra], ops=ops, steps=STEP))["overall"]["verdict"]
+    assert verdict["bound_by"] == "latency-bound"
+    assert verdict["gain_upper_bound_ns"] == 600_000
+    assert "fewer, larger DMAs" in verdict["sentences"][2]
+    assert "first in adamw" in verdict["sentences"][2]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +341,15 @@ def test_text_closes_and_aligns() -> None:
         == breakdown["total_ns"]
     )
     assert "emulated" in lines[0]
+
+
+def test_a_number_stays_with_its_unit_at_the_end_of_a_line() -> None:
+    events = [matmul(0, 500_000), load(400_000, 300_000, 0.5)]
+    report = build_report(build(events, steps=STEP))
+    for pad in range(60, 80):
+        text = render_text({**report, "notes": ["x" * (pad - 10) + " 12 %, 3 µs"]})
+        assert not any(re.match(r" *(%|µs)", line) for line in text.splitlines())
+        assert "\0" not in text
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,10 @@ def frame(table: Table, rows: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame(full, schema=empty.schema, orient="row") if full else empty
 
 
-def core_tracks(cores: int = 1, **overrides: Any) -> list[Row]:
-    """host0 ▸ chip 0 ▸ core i ▸ five engines and two DMA queues (rank i)."""
+def core_tracks(
+    cores: int = 1, *, dma_bytes_per_s: float | None = None, **overrides: Any
+) -> list[Row]:
+    """host0 ▸ chip 0 ▸ core i ▸ five engines and two DMA queues (rank i), each with the rate of all DMA engines."""
     rows: list[Row] = [
         {"track_id": 0, "kind": "host", "name": "host0"},
         {"track_id": 1, "parent_id": 0, "kind": "chip", "name": "chip 0", "chip": 0},
@@ -78,6 +80,7 @@ def core_tracks(cores: int = 1, **overrides: Any) -> list[Row]:
                     "name": name,
                     "sort_order": index,
                     "peak_flops": PEAK_FLOPS if name == "Tensor" else None,
+                    "peak_bytes_per_s": None if is_engine else dma_bytes_per_s,
                     **place,
                 }
             )
