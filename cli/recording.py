@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -74,6 +75,8 @@ def without_paths(workload: Workload) -> Workload:
 def _why_nothing(command: Sequence[str], code: int, steps: tuple[int, int] | None) -> str:
     if steps is not None:
         return f"nothing to capture in steps {steps[0]}..{steps[1]}; the command ended with code {code}"
+    if code > 128:
+        return f"nothing was captured: {command[0]!r} was ended by signal {code - 128} before a step was over"
     return (
         f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation of a model "
         "(import torch, and call a module, backward or an optimizer)"
@@ -151,4 +154,5 @@ def _tell_outcome(shown: Path, system: System, outcome: Emulation) -> None:
         f"{shown}: {outcome.steps} step(s), {format_count(outcome.events)} events, {per_step} a step "
         f"on {system.name} ({details['execution']})"
     )
-    say(f"next: trnprof report {shown} · trnprof view {shown}")
+    name = shlex.quote(str(shown))
+    say(f"next: trnprof report {name} · trnprof view {name}")

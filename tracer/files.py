@@ -100,6 +100,9 @@ def directory_beside(path: Path) -> Iterator[Path]:
                 path.rename(old)
             beside.rename(path)
             sync(path.parent)
+    except WriteError as error:
+        # for a person it is the file in its place that could not be written
+        raise WriteError(str(error).replace(str(beside), str(path))) from error
     finally:
         if old.exists() and not path.exists():
             old.rename(path)

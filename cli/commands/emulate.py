@@ -25,12 +25,15 @@ def emulate(
 
     Example: trnprof emulate run.trnprof --system trn2-ultra -o other.trnprof
     """
-    from trnprof.cli.recording import emulate_trace
     from trnprof.emulator.system import load_system
+
+    machine = load_system(system)
+    # after what is quickly refused: this import takes half a second
+    from trnprof.cli.recording import emulate_trace
 
     emulate_trace(
         trace,
-        load_system(system),
+        machine,
         output,
         execution=execution.value,
         edges=edges.value if edges else None,

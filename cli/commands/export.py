@@ -22,7 +22,7 @@ def export(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="File to write; .gz compresses it.")
     ],
-    to: Annotated[Format, typer.Option("--to", help="Format.")] = Format.PERFETTO,
+    to: Annotated[Format, typer.Option("--to", help="Format to write.")] = Format.PERFETTO,
     flows: Annotated[
         Flows,
         typer.Option("--flows", help="Arrows to draw: the critical path, all dependencies, …"),

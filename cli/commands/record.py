@@ -44,16 +44,19 @@ def record(
 
     Example: trnprof record --system trn2 -o run.trnprof -- python train.py --epochs 1
     """
-    from trnprof.cli.recording import record_command
     from trnprof.emulator.system import load_system
     from trnprof.tracer.units import parse_range
 
+    machine, window = load_system(system), parse_range(steps) if steps else None
+    # after what is quickly refused: this import takes half a second
+    from trnprof.cli.recording import record_command
+
     return record_command(
         command,
-        load_system(system),
+        machine,
         output,
         fake=fake,
-        steps=parse_range(steps) if steps else None,
+        steps=window,
         execution=execution.value,
         edges=edges.value if edges else None,
         reproducible=reproducible,

@@ -12,7 +12,7 @@ from trnprof.cli.options import FORCE, TRACE
 
 def report(
     trace: Annotated[Path, TRACE],
-    step: Annotated[int | None, typer.Option(help="Only this step.")] = None,
+    step: Annotated[int | None, typer.Option(help="Look at this step first.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
@@ -24,6 +24,7 @@ def report(
     Example: trnprof report run.trnprof
     """
     import json
+    import shlex
 
     from trnprof.analysis.render_text import render_text
     from trnprof.analysis.report import build_report
@@ -40,6 +41,5 @@ def report(
     else:
         write_text(output, text, force=force)
     if not opened.manifest and holds_workload(trace):
-        say(
-            f"{trace} was not timed yet; trnprof emulate {trace} --system trn2 -o timed.trnprof does"
-        )
+        name = shlex.quote(str(trace))
+        say(f"not timed yet: trnprof emulate {name} --system trn2 -o timed.trnprof does that")

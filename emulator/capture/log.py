@@ -55,8 +55,9 @@ class CaptureLog:
         self.flush()
 
     def cut(self, phase: str) -> None:
-        """A step ends here, if nothing better marks steps."""
+        """A step ends here, if nothing better marks steps: what it did is written now."""
         self._rows.append(Row("cut", phase=phase))
+        self.flush()
 
     def window(self, first: int, last: int) -> None:
         """Only these steps are wanted."""
@@ -110,4 +111,7 @@ class CaptureLog:
         if self._stream is not None and not self.failed:
             self._rows.append(Row("end"))
             self.flush()
-            self._stream.close()
+            try:
+                self._stream.close()
+            except TrnprofError as failure:
+                self.fail(failure)
