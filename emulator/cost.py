@@ -38,12 +38,12 @@ def matmul_ps(core: Core, k: int, stationary: int, moving: int, dtype: str) -> i
     Source: SDK 2.26 nc_matmul docstring; float32 takes 4 passes, double-row float8 takes twice the k a pass.
     """
     tensor = core.tensor
-    full, rest = divmod(moving, tensor.moving_columns)
-    tiles = math.ceil(k / tensor.rows) * math.ceil(stationary / tensor.columns)
-    floor = min(tensor.minimum_interval_cycles, stationary)
-    columns = full * tensor.moving_columns + (max(floor, rest) if rest else 0)
-    cycles = tiles * columns * cycles_per_column(core, dtype)
-    return round(cycles / tensor.clock_ghz * PS_PER_NS)
+    cycles = 0
+    for width, count in _cuts(stationary, tensor.columns):
+        floor = min(tensor.minimum_interval_cycles, width)
+        cycles += count * sum(n * max(floor, m) for m, n in _cuts(moving, tensor.moving_columns))
+    passes = math.ceil(k / tensor.rows) * cycles_per_column(core, dtype)
+    return round(cycles * passes / tensor.clock_ghz * PS_PER_NS)
 
 
 def pe_transpose_ps(core: Core, rows: int, columns: int, dtype: str) -> int:
@@ -52,9 +52,18 @@ def pe_transpose_ps(core: Core, rows: int, columns: int, dtype: str) -> int:
     Source: SDK 2.26 nc_transpose docstring.
     """
     tensor = core.tensor
-    blocks = math.ceil(rows / tensor.rows) * math.ceil(columns / tensor.columns)
-    block = max(min(rows, tensor.rows), min(tensor.minimum_interval_cycles, columns))
-    return round(blocks * block * cycles_per_column(core, dtype) / tensor.clock_ghz * PS_PER_NS)
+    cycles = sum(
+        p_count * f_count * max(p, min(tensor.minimum_interval_cycles, f))
+        for p, p_count in _cuts(rows, tensor.rows)
+        for f, f_count in _cuts(columns, tensor.columns)
+    )
+    return round(cycles * cycles_per_column(core, dtype) / tensor.clock_ghz * PS_PER_NS)
+
+
+def _cuts(size: int, piece: int) -> list[tuple[int, int]]:
+    """A dimension in pieces: (length, how many of it), the last one shorter."""
+    full, rest = divmod(size, piece)
+    return [(length, count) for length, count in ((piece, full), (rest, 1)) if length and count]
 
 
 def scalar_ps(core: Core, elements: float) -> int:

@@ -11,6 +11,9 @@ from trnprof.tracer.errors import SystemDescriptionError
 
 T = TypeVar("T")
 
+LARGEST = 1e30
+"""Beyond any figure of a machine; infinities and typing errors end here."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -96,16 +99,17 @@ class Description:
                 raise self.fail(key, f"expected text, found {value!r}")
             return value
         if "tuple" in str(hint):
-            if not isinstance(value, list) or not all(_is_number(v) for v in value):
-                raise self.fail(key, f"expected a list of numbers, found {value!r}")
-            return tuple(value)
-        if not _is_number(value) or value < 0:
-            raise self.fail(key, f"expected a number of 0 or more, found {value!r}")
-        if hint is int:
-            if value != int(value):
-                raise self.fail(key, f"expected a whole number, found {value!r}")
-            return int(value)
-        return float(value)
+            if not isinstance(value, list) or not value:
+                raise self.fail(key, f"expected a list of numbers, found {_shown(value)}")
+            return tuple(self._number(key, v, whole="int" in str(hint)) for v in value)
+        return self._number(key, value, whole=hint is int)
+
+    def _number(self, key: str, value: Any, *, whole: bool) -> float:
+        if not _is_number(value) or not 0 <= value <= LARGEST:
+            raise self.fail(key, f"expected a number of 0 or more, found {_shown(value)}")
+        if whole and value != int(value):
+            raise self.fail(key, f"expected a whole number, found {_shown(value)}")
+        return int(value) if whole else float(value)
 
     def _collect(self, table: dict[str, Any], prefix: str, found: dict[str, Figure]) -> None:
         for name, raw in table.items():
@@ -114,17 +118,17 @@ class Description:
                 if _is_number(raw) and key != "schema":
                     raise self.fail(key, 'a number needs its source: { value = …, source = "…" }')
                 continue
-            if not {"value", "source", "estimate", "reason"} & set(raw):
+            if not is_figure(raw):
                 self._collect(raw, key, found)
                 continue
             if "value" not in raw:
                 raise self.fail(key, "a figure without value")
-            if not raw.get("source"):
+            if not _is_text(raw.get("source")):
                 raise self.fail(key, "a figure without source")
-            if raw.get("estimate") and not raw.get("reason"):
+            if raw.get("estimate") and not _is_text(raw.get("reason")):
                 raise self.fail(key, "an estimate without its reason")
             found[key] = Figure(
-                raw["value"], raw["source"], bool(raw.get("estimate")), raw.get("reason", "")
+                raw["value"], raw["source"], bool(raw.get("estimate")), str(raw.get("reason", ""))
             )
 
     def _line_of(self, table: str, name: str) -> int:
@@ -155,10 +159,29 @@ def read_description(path: Path) -> Description:
         raise SystemDescriptionError(f"{path}: not UTF-8 text (byte {error.start})") from error
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SystemDescriptionError(f"{path}: not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise SystemDescriptionError(f"{path}: not valid TOML: nested too deeply") from error
+    except ValueError as error:  # TOMLDecodeError, and integers beyond what Python parses
+        end = f"at line {text.count(chr(10)) + 1}, the end of the file"
+        what = str(error).replace("at end of document", end)
+        raise SystemDescriptionError(f"{path}: not valid TOML: {what}") from error
     return Description(path, table, text)
+
+
+def is_figure(table: dict[str, Any]) -> bool:
+    """Whether a table is one figure, complete or not, rather than a table of figures."""
+    return bool({"value", "source", "estimate", "reason"} & set(table))
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _shown(value: Any) -> str:
+    """A wrong value, as an error shows it: one line, not too long."""
+    text = str(value) if isinstance(value, dict) else repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from trnprof.emulator.figures import Description, Figure, read_description
+from trnprof.emulator.figures import Description, Figure, is_figure, read_description
 from trnprof.tracer.errors import SystemDescriptionError
 
 SYSTEM_SCHEMA = 1
@@ -243,7 +243,8 @@ def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in own.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both_tables and "value" not in value else value
+        inner = both_tables and not is_figure(value)
+        merged[key] = _merge(merged[key], value) if inner else value
     return merged
 
 
@@ -252,6 +253,9 @@ def _build(description: Description) -> System:
         raise description.fail(
             "schema", f"expected {SYSTEM_SCHEMA}, found {description.table.get('schema')!r}"
         )
+    for key in description.table:
+        if key not in _TOP_LEVEL:
+            raise description.fail(key, f"unknown key; known are {', '.join(_TOP_LEVEL)}")
     figures = description.figures()
     cycles = description.numbers("core.tensor.cycles_per_column")
     if "bfloat16" not in cycles:
@@ -266,6 +270,9 @@ def _build(description: Description) -> System:
         dma=description.read(DmaEngines, "core.dma"),
     )
     _require_positive(description, figures)
+    topology = description.read(Topology, "topology")
+    if 0 in topology.sizes:
+        raise description.fail("topology.sizes", "must be positive, found 0")
     names = {key: description.table.get(key) for key in ("name", "description")}
     for key, value in names.items():
         if not isinstance(value, str) or not value:
@@ -275,12 +282,29 @@ def _build(description: Description) -> System:
         description=str(names["description"]),
         core=core,
         chip=description.read(Chip, "chip"),
-        topology=description.read(Topology, "topology"),
+        topology=topology,
         figures=figures,
-        sources=description.table.get("sources", {}),
+        sources=_sources(description),
     )
 
 
+def _sources(description: Description) -> dict[str, str]:
+    sources = description.table.get("sources", {})
+    if not isinstance(sources, dict):
+        raise description.fail("sources", "expected a table of tags and documents")
+    return {str(tag): str(document) for tag, document in sources.items()}
+
+
+_TOP_LEVEL = (
+    "schema",
+    "name",
+    "description",
+    "extends",
+    "sources",
+    "core",
+    "chip",
+    "topology",
+)
 _MAY_BE_ZERO = ("_ns", "ramp_start", "fixed_cycles")
 
 
@@ -291,5 +315,5 @@ def _require_positive(description: Description, figures: Mapping[str, Figure]) -
         for value in values:
             if not isinstance(value, int | float) or isinstance(value, bool):
                 continue
-            if value <= 0 and not (value == 0 and key.endswith(_MAY_BE_ZERO)):
+            if not value > 0 and not (value == 0 and key.endswith(_MAY_BE_ZERO)):
                 raise description.fail(key, f"must be positive, found {value}")

@@ -133,17 +133,16 @@ def _wait_reasons(tasks: TaskList, schedule: Schedule, step_start_ps: int) -> pl
     previous_end = np.full(len(tasks), step_start_ps, np.int64)
     same = servers[order][1:] == servers[order][:-1]
     previous_end[order[1:]] = np.where(same, end[order][:-1], step_start_ps)
-    gap = start > previous_end
+    gap = to_ns(start) > to_ns(previous_end)
     targets, sources = dependency_pairs(tasks)
     binding = sources == blocker[targets]
     kind = np.full(len(tasks), -1, np.int64)
     kind[targets[binding]] = np.array(tasks.edge_kinds, np.int64)[binding]
     late_source = end[np.maximum(blocker, 0)] > previous_end
     reason = np.select(
-        [~gap, blocker < 0, kind == 0, kind == 1, kind == 2, kind == 3, _IS_ENGINE[servers]],
+        [~gap, kind == 0, kind == 1, kind == 2, kind == 3, _IS_ENGINE[servers]],
         [
             _NONE,
-            _DATA,
             np.where(late_source, _DATA, _SEMAPHORE),
             _BUFFER,
             _QUEUE,

@@ -9,10 +9,11 @@ the probabilities and does five products (scores, dV, dP, dQ, dK) and two transp
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from trnprof.emulator.cost import matmul_ps, pe_transpose_ps
 from trnprof.emulator.lowering.elementwise import instruction_ps
-from trnprof.emulator.lowering.plan import TENSOR, OpPlan, Stage, flat_access
+from trnprof.emulator.lowering.plan import TENSOR, OpPlan, Stage, flat_access, flat_accesses
 from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation
 
@@ -25,19 +26,23 @@ def plan_attention(core: Core, op: Operation) -> OpPlan | None:
     if "scaled_dot_product" not in op.name or len(op.inputs) < 3:
         return None
     backward = op.name.endswith("_backward")
-    query, key, value = op.inputs[1:4] if backward else op.inputs[:3]
-    if len(query.shape) < 3:
+    operands = op.inputs[1:4] if backward else op.inputs[:3]
+    if len(operands) < 3 or any(len(r.shape) < 3 for r in operands):
         return None
+    query, key, value = operands
     heads = math.prod(query.shape[:-2])
     queries, depth = query.shape[-2:]
     keys, value_depth = key.shape[-2], value.shape[-1]
     causal = bool(op.arguments.get("is_causal", False))
-    blocks = heads * math.ceil(queries / QUERIES)
+    blocks = max(1, heads * math.ceil(queries / QUERIES))
     share = _causal_share(queries, keys) if causal else 1.0
-    stages = _stages(core, op, blocks, keys, depth, value_depth, query.dtype, share, backward)
+    stages = _stages(
+        core, op, blocks, heads * queries, keys, depth, value_depth, query.dtype, share, backward
+    )
+    alone = query.tensor not in (key.tensor, value.tensor)
     reads = tuple(
-        flat_access(r, by_row=r.tensor == query.tensor)
-        for r in {r.tensor: r for r in op.inputs}.values()
+        replace(access, by_row=alone and access.ref.tensor == query.tensor)
+        for access in flat_accesses(op.inputs)
     )
     writes = tuple(flat_access(r, by_row=not backward) for r in op.outputs if r.nbytes)
     return OpPlan("producer", heads * queries, value_depth, blocks, stages, reads, writes)
@@ -47,6 +52,7 @@ def _stages(
     core: Core,
     op: Operation,
     blocks: int,
+    rows: int,
     keys: int,
     depth: int,
     value_depth: int,
@@ -54,21 +60,20 @@ def _stages(
     share: float,
     backward: bool,
 ) -> tuple[Stage, ...]:
-    q = QUERIES
+    q = min(QUERIES, max(1, math.ceil(rows / blocks)))
 
-    def product(count: float, k: int, stationary: int, moving: int) -> Stage:
+    def product(count: float, k: int, moving: int) -> Stage:
         work = min(
-            matmul_ps(core, k, stationary, moving, dtype),
-            matmul_ps(core, k, moving, stationary, dtype),
+            matmul_ps(core, k, q, moving, dtype),
+            matmul_ps(core, k, moving, q, dtype),
         )
         instructions = math.ceil(k / 128) * math.ceil(moving / 512)
-        flops = 2.0 * k * stationary * moving
         return Stage(
             TENSOR,
             op.name,
             round(blocks * count * work * share),
             round(blocks * count * instructions),
-            flops=blocks * count * flops * share,
+            flops=2.0 * rows * k * moving * count * share,
             dtype=dtype,
         )
 
@@ -79,7 +84,7 @@ def _stages(
             "transpose",
             round(blocks * count * work * share),
             blocks * count * math.ceil(keys / 128),
-            flops=2.0 * blocks * count * q * 128 * keys * share,
+            flops=2.0 * rows * 128 * keys * count * share,
             is_transpose=True,
             dtype=dtype,
         )
@@ -95,19 +100,19 @@ def _stages(
     evacuate = Stage("Vector", op.name, blocks * out, blocks, dtype=dtype)
     if not backward:
         return (
-            product(1, depth, q, keys),
+            product(1, depth, keys),
             *along_keys("RS"),
             transpose(1),
             *along_keys("P"),
-            product(1, keys, q, value_depth),
+            product(1, keys, value_depth),
             evacuate,
         )
     return (
-        product(2, depth, q, keys),
+        product(2, depth, keys),
         *along_keys("S2P"),
         transpose(2),
         *along_keys("P"),
-        product(3, keys, q, value_depth),
+        product(3, keys, value_depth),
         evacuate,
     )
 

@@ -21,6 +21,7 @@ from trnprof.emulator.lowering.plan import (
     OpPlan,
     Stage,
     flat_access,
+    flat_accesses,
     numel,
     rows_and_columns,
 )
@@ -75,6 +76,7 @@ CODES: dict[str, str] = {
     "smooth_l1_loss_backward": "122",
     "_fused_adamw": "1221221S1S22",
     "_fused_adam": "1221221S1S22",
+    "_fused_adagrad": "122S22",
     "_fused_sgd": "122",
     "_amp_foreach_non_finite_check_and_unscale": "11",
     "glu": "S2",
@@ -115,7 +117,7 @@ def elementwise_plan(
     per_partition = max(1, math.ceil(elements / core.sbuf_partitions))
     tile = min(TILE_COLUMNS, per_partition)
     tiles = math.ceil(per_partition / tile)
-    stages = _stages(core, op, _expand(code, op, elements), dtype, tile, tiles)
+    stages = _stages(core, op, _expand(code, op), dtype, tile, per_partition)
     return OpPlan(
         "elementwise",
         rows,
@@ -123,7 +125,7 @@ def elementwise_plan(
         tiles,
         stages,
         _accesses(op, op.inputs),
-        _accesses(op, op.outputs),
+        _accesses(op, _written(op)),
     )
 
 
@@ -153,7 +155,7 @@ def working_dtype(op: Operation) -> str:
     return "float32" if "float32" in names or "float64" in names else names[0]
 
 
-def _expand(code: str, op: Operation, elements: int) -> str:
+def _expand(code: str, op: Operation) -> str:
     """Letters ``b`` and ``d`` by operands: a second full tensor makes tensor_tensor, anything smaller tensor_scalar."""
     full = sum(1 for r in op.inputs if numel(r) > 1)
     foreach = op.name.startswith("_foreach_")
@@ -162,24 +164,27 @@ def _expand(code: str, op: Operation, elements: int) -> str:
 
 
 def _stages(
-    core: Core, op: Operation, letters: str, dtype: str, tile: int, tiles: int
+    core: Core, op: Operation, letters: str, dtype: str, tile: int, per_partition: int
 ) -> tuple[Stage, ...]:
     """Runs of letters on one engine become one stage."""
+    full, rest = divmod(per_partition, tile)
+    tiles = full + bool(rest)
     stages: list[Stage] = []
     for letter in letters:
         engine, cost = instruction_ps(core, letter, dtype, tile)
+        work = full * cost + (instruction_ps(core, letter, dtype, rest)[1] if rest else 0)
         if stages and stages[-1].engine == engine:
             last = stages[-1]
             stages[-1] = Stage(
                 engine,
                 last.name,
-                last.work_ps + cost * tiles,
+                last.work_ps + work,
                 last.instructions + tiles,
                 last.chain + 1,
                 dtype=dtype,
             )
         else:
-            stages.append(Stage(engine, base_name(op.name), cost * tiles, tiles, dtype=dtype))
+            stages.append(Stage(engine, base_name(op.name), work, tiles, dtype=dtype))
     return tuple(stages)
 
 
@@ -189,37 +194,45 @@ def _elements(refs: tuple[TensorRef, ...], op: Operation) -> int:
     if not sizes:
         return 0
     if is_list_operation(op):
-        distinct = {r.tensor: numel(r) for r in op.outputs}
-        groups = max(1, _lists(op))
-        return max(1, sum(distinct.values()) // groups)
+        return sum(numel(r) for r in op.outputs) // _lists(op)
     return max(sizes)
 
 
 def _lists(op: Operation) -> int:
-    """How many tensor lists of one length a fused optimizer updates (parameters, moments, …)."""
-    return 3 if op.name.startswith("_fused_adam") else 1
+    """How many lists of one length it names as written; fused optimizers name parameters, gradients and states."""
+    if op.name.startswith("_fused_adam"):
+        return 5 if op.arguments.get("amsgrad") else 4
+    if op.name.startswith("_fused_adagrad"):
+        return 3
+    if op.name.startswith("_fused_sgd"):
+        return 3 if op.arguments.get("momentum") else 2
+    return 1
+
+
+def _written(op: Operation) -> tuple[TensorRef, ...]:
+    """Its outputs without the gradients, which a fused optimizer only unscales if a scaler asks it to."""
+    if not op.name.startswith("_fused_"):
+        return op.outputs
+    length = len(op.outputs) // _lists(op)
+    return op.outputs[:length] + op.outputs[2 * length :]
 
 
 def _accesses(op: Operation, refs: tuple[TensorRef, ...]) -> tuple[Access, ...]:
-    """Each tensor once; the tensors of a list lie one after the other in the iteration space."""
-    if not is_list_operation(op) or len(op.outputs) < 2:
-        return tuple(flat_access(r) for r in _distinct(refs))
+    """Each storage once; the tensors of a list lie one after the other in the iteration space."""
     length = len(op.outputs) // _lists(op)
+    if not is_list_operation(op) or length < 2:
+        return flat_accesses(refs)
     sizes = [numel(r) for r in op.outputs[:length]]
     ends = list(itertools.accumulate(sizes, initial=0))
     total = max(1, ends[-1])
-    accesses: dict[tuple[int, int], Access] = {}
+    accesses: dict[tuple[int, int, tuple[float, float]], Access] = {}
     for index, ref in enumerate(refs):
         at = index % length
         place = (0.0, 1.0) if numel(ref) != sizes[at] else (ends[at] / total, ends[at + 1] / total)
-        accesses.setdefault((ref.tensor, ref.nbytes), replace(flat_access(ref), place=place))
+        accesses.setdefault((ref.tensor, ref.nbytes, place), replace(flat_access(ref), place=place))
     return tuple(accesses.values())
 
 
 def is_list_operation(op: Operation) -> bool:
     """Whether it works on lists of tensors, as foreach and fused optimizers do."""
     return op.name.startswith(("_foreach_", "_fused_ada", "_fused_sgd", "_amp_foreach_"))
-
-
-def _distinct(refs: tuple[TensorRef, ...]) -> list[TensorRef]:
-    return list({(r.tensor, r.nbytes): r for r in refs}.values())

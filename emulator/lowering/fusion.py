@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trnprof.emulator.lowering.elementwise import base_name
 from trnprof.emulator.lowering.matmul import WORKING_FRACTION
 from trnprof.emulator.lowering.plan import OpPlan
+from trnprof.emulator.lowering.rowwise import REDUCTIONS
 from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation
 
@@ -36,6 +38,7 @@ class _Open:
     produced: set[int] = field(default_factory=set)
     unaligned: set[int] = field(default_factory=set)
     touched: set[int] = field(default_factory=set)
+    reread: set[int] = field(default_factory=set)
 
 
 def group_operations(
@@ -80,17 +83,22 @@ def _joins(core: Core, group: _Open, op: Operation, plan: OpPlan) -> bool:
     same_update = group.optimizer and op.phase == "optimizer" and plan.form == "elementwise"
     if not (inputs & group.produced or same_update):
         return False
+    if any(r.tensor in group.reread for r in op.outputs):
+        # its later tiles would find overwritten what its earlier ones read
+        return False
     elements = plan.rows * plan.columns
     if elements not in (group.elements, group.rows):
         return False
     touched = group.touched | inputs | {r.tensor for r in op.outputs}
-    return _fits(core, group, plan, len(touched))
+    streams = plan.form == "elementwise" or base_name(op.name) in REDUCTIONS
+    columns = group.columns if streams else max(group.columns, plan.columns)
+    return _fits(core, group, plan, columns, len(touched))
 
 
-def _fits(core: Core, group: _Open, plan: OpPlan, tensors: int) -> bool:
+def _fits(core: Core, group: _Open, plan: OpPlan, columns: int, tensors: int) -> bool:
     """Two tiles of every tensor, rows whole if anything in the group works along them."""
-    rowwise = group.rowwise or plan.form == "rowwise"
-    columns = group.columns if rowwise else min(group.columns, SMALLEST_TILE_COLUMNS)
+    if not (group.rowwise or plan.form == "rowwise"):
+        columns = min(columns, SMALLEST_TILE_COLUMNS)
     if group.optimizer:
         tensors, columns = 8, SMALLEST_TILE_COLUMNS
     room = core.sbuf_usable_bytes_per_partition * WORKING_FRACTION
@@ -101,5 +109,10 @@ def _add(group: _Open, position: int, op: Operation, plan: OpPlan) -> None:
     group.members.append(position)
     group.rowwise |= plan.form == "rowwise"
     group.touched |= {r.tensor for r in (*op.inputs, *op.outputs)}
+    group.columns = max(group.columns, plan.columns if plan.form == "rowwise" else 0)
+    for access in plan.reads:
+        if not access.by_row or access.nbytes > access.ref.nbytes:
+            group.reread.add(access.ref.tensor)
     for access in plan.writes:
-        (group.produced if access.by_row else group.unaligned).add(access.ref.tensor)
+        whole = access.ref.nbytes >= access.ref.storage_nbytes
+        (group.produced if access.by_row and whole else group.unaligned).add(access.ref.tensor)

@@ -238,12 +238,12 @@ def _cold_starts(state: CoreState, stages: list[tuple[Member, Stage]]) -> dict[i
 def ramp_ps(ramp_ns: float, start: float, work_ps: int) -> int:
     """Time lost by a throughput that rises linearly from ``start`` to 1 over ``ramp_ns`` of activity."""
     full = to_ps(ramp_ns)
-    if full == 0 or start >= 1:
+    if full == 0 or start >= 1 or work_ps == 0:
         return 0
     slope = (1 - start) / full
     if work_ps >= full * (1 + start) / 2:
         return round(full * (1 - start) / 2)
-    took = (math.sqrt(start * start + 2 * slope * work_ps) - start) / slope
+    took = 2 * work_ps / (start + math.sqrt(start * start + 2 * slope * work_ps))
     return round(took - work_ps)
 
 

@@ -20,10 +20,12 @@ from trnprof.emulator.lowering.plan import (
     Stage,
     matrix_access,
     numel,
-    rows_and_columns,
 )
 from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation, TensorRef
+
+_RANKS = {"bmm": 3, "baddbmm": 3, "baddbmm_": 3, "addbmm": 3, "mv": 2, "addmv": 2}
+"""Dimensions that the left operand has at least; anything else is not that operator."""
 
 WORKING_FRACTION = 0.5
 """Share of usable SBUF for the tiles of the running kernel; the other half keeps tensors between kernels."""
@@ -41,6 +43,8 @@ def plan_matmul(core: Core, op: Operation) -> OpPlan | None:
     """The plan of mm, addmm, bmm, baddbmm, addmv, mv and dot, or None for other operators."""
     match op.name:
         case "mm" | "bmm" | "mv" | "dot" | "_int_mm" | "matmul" | "linear":
+            if len(op.inputs) < 2:
+                return None
             a, b, extra = op.inputs[0], op.inputs[1], op.inputs[2:]
         case "addmm" | "addmm_" | "baddbmm" | "baddbmm_" | "addmv" | "addbmm":
             if len(op.inputs) < 3:
@@ -48,6 +52,8 @@ def plan_matmul(core: Core, op: Operation) -> OpPlan | None:
             a, b, extra = op.inputs[1], op.inputs[2], op.inputs[:1]
         case _:
             return None
+    if len(a.shape) < _RANKS.get(op.name, 1) or len(b.shape) < (3 if "bmm" in op.name else 1):
+        return None
     m, k, n, batch = _sizes(op.name, a, b)
     return matmul_plan(core, op, a, b, extra, (batch, m, k, n))
 
@@ -77,9 +83,8 @@ def matmul_plan(
     product, evacuation = product_stages(core, op.name, m, k, n, dtype, batch)
     stages = [product, evacuation]
     if extra:
-        engine, cost = instruction_ps(core, "2", dtype, min(n, 512))
-        pieces = batch * math.ceil(m / 128) * math.ceil(n / 512)
-        stages[-1] = Stage(engine, op.name, cost * pieces, pieces, evacuates=False, dtype=dtype)
+        work, pieces = out_of_psum(core, "2", dtype, batch * math.ceil(m / 128), n)
+        stages[-1] = Stage(VECTOR, op.name, work, pieces, evacuates=False, dtype=dtype)
     return OpPlan(
         "producer",
         batch * m,
@@ -104,9 +109,17 @@ def product_stages(
     product = Stage(
         TENSOR, name, batch * work, batch * count, flops=2.0 * batch * m * k * n, dtype=dtype
     )
-    _, copy = instruction_ps(core, "P", "float32", min(n, 512))
-    pieces = batch * math.ceil(m / 128) * math.ceil(n / 512)
-    return product, Stage(VECTOR, "tensor_copy", copy * pieces, pieces, evacuates=True, dtype=dtype)
+    copy, pieces = out_of_psum(core, "P", "float32", batch * math.ceil(m / 128), n)
+    return product, Stage(VECTOR, "tensor_copy", copy, pieces, evacuates=True, dtype=dtype)
+
+
+def out_of_psum(core: Core, letter: str, dtype: str, blocks: int, n: int) -> tuple[int, int]:
+    """Work in ps and instructions of bringing ``blocks`` results [128, n] out of PSUM, a bank at a time."""
+    full, rest = divmod(n, 512)
+    work = full * instruction_ps(core, letter, dtype, 512)[1]
+    if rest:
+        work += instruction_ps(core, letter, dtype, rest)[1]
+    return blocks * work, blocks * math.ceil(n / 512)
 
 
 def choose_blocking(core: Core, m: int, k: int, n: int, itemsize: int) -> Blocking:
@@ -127,7 +140,7 @@ def choose_blocking(core: Core, m: int, k: int, n: int, itemsize: int) -> Blocki
         choices.append(Blocking(math.ceil(n / columns), 1))
     banks = core.psum_banks // 2
     rows, columns = (min(m, 512), 512) if banks >= 4 else (128, 512)
-    choices.append(Blocking(math.ceil(n / columns), math.ceil(m / rows)))
+    choices.append(Blocking(math.ceil(n / columns), math.ceil(m / max(1, rows))))
     return min(choices, key=lambda c: (m * c.a_passes + n * c.b_passes, c.a_passes))
 
 
@@ -147,5 +160,7 @@ def _sizes(name: str, a: TensorRef, b: TensorRef) -> tuple[int, int, int, int]:
         return a.shape[-2], a.shape[-1], 1, 1
     if name == "dot":
         return 1, a.shape[-1], 1, 1
-    rows, k = rows_and_columns(a)
+    rows, k = math.prod(a.shape[:-1]), a.shape[-1]
+    if name == "linear":
+        return rows, k, (b.shape[0] if len(b.shape) > 1 else 1), 1
     return rows, k, (b.shape[-1] if len(b.shape) > 1 else 1), 1

@@ -14,6 +14,7 @@ from trnprof.emulator.lowering.plan import (
     OpPlan,
     Stage,
     flat_access,
+    flat_accesses,
     numel,
     rows_and_columns,
 )
@@ -63,14 +64,14 @@ def _gather(core: Core, op: Operation) -> OpPlan:
     rows, columns = rows_and_columns(out)
     itemsize = max(1, out.nbytes // max(1, numel(out)))
     table, *rest = op.inputs
-    read = Access(table, out.nbytes, columns * itemsize, False, software=True)
+    read = Access(table, out.nbytes, max(1, columns * itemsize), False, software=True)
     return OpPlan(
         "producer",
         rows,
         columns,
         max(1, math.ceil(rows / 128)),
         (_descriptors(core, op, rows),),
-        (read, *(flat_access(r) for r in rest)),
+        (read, *flat_accesses(rest)),
         (flat_access(out),),
     )
 
@@ -85,12 +86,15 @@ def _scatter(core: Core, op: Operation) -> OpPlan:
     scattered = Access(
         out,
         source.nbytes + (out.nbytes if fresh else 0),
-        columns * itemsize,
+        max(1, columns * itemsize),
         False,
         software=True,
         efficiency=ACCUMULATE_EFFICIENCY,
     )
-    reads = tuple(flat_access(r) for r in op.inputs if r.tensor != out.tensor)
+    reads = flat_accesses(r for r in op.inputs if r.tensor != out.tensor)
+    if not fresh:
+        # nothing of it is read into SBUF, but what it held must be there
+        reads += (Access(out, 0, 1, by_row=False),)
     return OpPlan(
         "producer",
         rows,
@@ -118,8 +122,8 @@ def _join(core: Core, op: Operation) -> OpPlan:
         columns,
         max(1, math.ceil(out.nbytes / (128 * 8192))),
         (),
-        tuple(flat_access(r) for r in {r.tensor: r for r in op.inputs}.values()),
-        tuple(flat_access(r) for r in op.outputs),
+        flat_accesses(op.inputs),
+        flat_accesses(op.outputs),
     )
 
 
@@ -148,19 +152,20 @@ def _transposed_copy(core: Core, op: Operation) -> OpPlan:
         columns,
         pieces,
         stages,
-        tuple(flat_access(r) for r in op.inputs if r.tensor != out.tensor),
+        flat_accesses(r for r in op.inputs if r.tensor != out.tensor),
         (flat_access(out),),
     )
 
 
 def _pool(core: Core, op: Operation) -> OpPlan:
-    """One tensor_tensor a kernel position over the result (NKI has no pooling instruction)."""
+    """One tensor_tensor a kernel position over the pooled tensor (NKI has no pooling instruction)."""
     out = max(op.outputs, key=numel) if "backward" in op.name else op.outputs[0]
     inner: TensorRef = max(op.inputs, key=numel)
     window = op.arguments.get("kernel_size") or []
     positions = math.prod(window) if window else max(1, round(numel(inner) / max(1, numel(out))))
     dtype = working_dtype(op)
-    per_partition = max(1, math.ceil(numel(out) / 128))
+    pooled = op.inputs[0] if window and "backward" in op.name else out
+    per_partition = max(1, math.ceil(numel(pooled) / 128))
     engine, cost = instruction_ps(core, "2", dtype, per_partition * positions)
     rows, columns = rows_and_columns(out)
     tiles = max(1, math.ceil(per_partition / 2048))
@@ -170,6 +175,6 @@ def _pool(core: Core, op: Operation) -> OpPlan:
         columns,
         tiles,
         (Stage(engine, base_name(op.name), cost, tiles * positions, dtype=dtype),),
-        tuple(flat_access(r) for r in op.inputs),
-        tuple(flat_access(r) for r in op.outputs),
+        flat_accesses(op.inputs),
+        flat_accesses(op.outputs),
     )

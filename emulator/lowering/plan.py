@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from trnprof.emulator.workload import TensorRef
@@ -111,12 +112,31 @@ def rows_and_columns(ref: TensorRef) -> tuple[int, int]:
 
 def flat_access(ref: TensorRef, *, by_row: bool = True, factor: float = 1.0) -> Access:
     """A dense tensor streamed in any layout: rows as long as 128 partitions allow."""
-    nbytes = round(ref.nbytes * factor)
-    return Access(ref, nbytes, max(1, ref.nbytes // 128), by_row)
+    nbytes = stored_bytes(ref)
+    return Access(ref, round(nbytes * factor), max(1, nbytes // 128), by_row)
+
+
+def flat_accesses(
+    refs: Iterable[TensorRef], *, by_row: bool = True, factor: float = 1.0
+) -> tuple[Access, ...]:
+    """One access a storage: several views of it are read together, and no byte of it twice."""
+    views: dict[int, TensorRef] = {}
+    for ref in refs:
+        seen = views.get(ref.tensor)
+        if seen is not None:
+            together = min(stored_bytes(seen) + stored_bytes(ref), ref.storage_nbytes)
+            ref = replace(ref, nbytes=together)
+        views[ref.tensor] = ref
+    return tuple(flat_access(r, by_row=by_row, factor=factor) for r in views.values())
+
+
+def stored_bytes(ref: TensorRef) -> int:
+    """Bytes that a view reaches: an expanded one repeats what is stored once."""
+    return min(ref.nbytes, ref.storage_nbytes)
 
 
 def matrix_access(ref: TensorRef, *, by_row: bool, passes: float = 1.0) -> Access:
     """A matrix loaded with its rows on partitions: contiguous only along its last dimension."""
     _, columns = rows_and_columns(ref)
     itemsize = max(1, ref.nbytes // max(1, numel(ref)))
-    return Access(ref, round(ref.nbytes * passes), max(1, columns * itemsize), by_row)
+    return Access(ref, round(stored_bytes(ref) * passes), max(1, columns * itemsize), by_row)

@@ -42,9 +42,7 @@ def plan_operation(core: Core, op: Operation) -> OpPlan:
     """
     if op.is_view or op.name in NO_WORK or op.name.startswith("prim::"):
         return NOTHING
-    if not (op.inputs or op.outputs):
-        return NOTHING
-    if all(numel(r) == 0 for r in (*op.inputs, *op.outputs)):
+    if all(numel(r) == 0 for r in op.outputs or op.inputs):
         return NOTHING
     for lowering in LOWERINGS:
         plan = lowering(core, op)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from trnprof.emulator.cost import matmul_ps
 from trnprof.emulator.lowering.elementwise import base_name, instruction_ps, working_dtype
@@ -10,7 +11,7 @@ from trnprof.emulator.lowering.plan import (
     TENSOR,
     OpPlan,
     Stage,
-    flat_access,
+    flat_accesses,
     numel,
     rows_and_columns,
 )
@@ -72,11 +73,26 @@ def plan_rowwise(core: Core, op: Operation) -> OpPlan | None:
     code = ROWWISE.get(name)
     if code is None:
         return None
-    rows, columns = _softmax_space(op, source) if "softmax" in name else rows_and_columns(source)
+    rows, columns = _row_space(op, name, source)
     plan = _row_plan(core, op, code, rows, columns)
     if name in SUMS_OVER_ROWS:
-        plan = _with_stage(plan, _sum_over_rows(core, op, rows, 2 * columns, working_dtype(op)))
+        plan = _with_stage(plan, sum_over_rows(core, op, rows, 2 * columns, working_dtype(op)))
+        first, *sums = plan.writes
+        plan = replace(plan, writes=(first, *(replace(w, by_row=False) for w in sums)))
     return plan
+
+
+def _row_space(op: Operation, name: str, source: TensorRef) -> tuple[int, int]:
+    """What a row is: the softmax dimension, a group of a sample, a channel of a sample, or the last dimension."""
+    if "softmax" in name:
+        return _softmax_space(op, source)
+    if "group_norm" in name and len(source.shape) > 1:
+        rows = source.shape[0] * max(1, int(op.arguments.get("group", 1)))
+        return rows, numel(source) // max(1, rows)
+    if "batch_norm" in name and len(source.shape) > 1:
+        samples, channels, *positions = source.shape
+        return (samples * channels, math.prod(positions)) if positions else (channels, samples)
+    return rows_and_columns(source)
 
 
 def _plan_reduction(core: Core, op: Operation, source: TensorRef) -> OpPlan:
@@ -90,15 +106,15 @@ def _plan_reduction(core: Core, op: Operation, source: TensorRef) -> OpPlan:
     if rank and (rank - 1) not in axes:
         columns = math.prod(source.shape[i] for i in range(rank) if i not in axes)
         rows = numel(source) // max(1, columns)
-        stage = _sum_over_rows(core, op, rows, columns, working_dtype(op))
+        stage = sum_over_rows(core, op, rows, columns, working_dtype(op))
         return OpPlan(
             "rowwise",
             rows,
             columns,
             max(1, math.ceil(rows / core.sbuf_partitions)),
             (stage,),
-            tuple(flat_access(r) for r in op.inputs),
-            tuple(flat_access(r, by_row=False) for r in op.outputs),
+            flat_accesses(op.inputs),
+            flat_accesses(op.outputs, by_row=False),
         )
     rows = max(1, math.prod(source.shape[i] for i in range(rank) if i not in axes))
     columns = numel(source) // rows
@@ -106,7 +122,7 @@ def _plan_reduction(core: Core, op: Operation, source: TensorRef) -> OpPlan:
         # a full sum: partial sums on every partition first, then one small matmul with ones
         rows, columns = core.sbuf_partitions, math.ceil(numel(source) / core.sbuf_partitions)
         plan = _row_plan(core, op, code, rows, columns)
-        return _with_stage(plan, _sum_over_rows(core, op, rows, 1, working_dtype(op)))
+        return _with_stage(plan, sum_over_rows(core, op, rows, 1, working_dtype(op)))
     return _row_plan(core, op, code, rows, columns)
 
 
@@ -126,8 +142,8 @@ def _row_plan(core: Core, op: Operation, code: str, rows: int, columns: int) -> 
         columns,
         row_tiles,
         merge_stages(stages),
-        tuple(flat_access(r, factor=factor) for r in {r.tensor: r for r in op.inputs}.values()),
-        tuple(flat_access(r) for r in {r.tensor: r for r in op.outputs}.values()),
+        flat_accesses(op.inputs, factor=factor),
+        tuple(replace(w, by_row=numel(w.ref) >= rows) for w in flat_accesses(op.outputs)),
     )
 
 
@@ -150,24 +166,15 @@ def merge_stages(stages: list[Stage]) -> tuple[Stage, ...]:
     return tuple(merged)
 
 
-def _sum_over_rows(core: Core, op: Operation, rows: int, columns: int, dtype: str) -> Stage:
-    """Sum over partitions: ones[rows, 1] stationary, [rows, columns] moving."""
+def sum_over_rows(core: Core, op: Operation, rows: int, columns: int, dtype: str) -> Stage:
+    """Sum over partitions: ones [rows, 1] stationary, [rows, columns] moving."""
     work = matmul_ps(core, rows, 1, columns, dtype)
     count = math.ceil(rows / core.tensor.rows) * math.ceil(columns / core.tensor.moving_columns)
     return Stage(TENSOR, base_name(op.name), work, count, flops=2.0 * rows * columns, dtype=dtype)
 
 
 def _with_stage(plan: OpPlan, stage: Stage) -> OpPlan:
-    return OpPlan(
-        plan.form,
-        plan.rows,
-        plan.columns,
-        plan.tiles,
-        (*plan.stages, stage),
-        plan.reads,
-        plan.writes,
-        plan.exact,
-    )
+    return replace(plan, stages=(*plan.stages, stage))
 
 
 def _as_one_row(op: Operation) -> tuple[int, int]:
@@ -176,8 +183,8 @@ def _as_one_row(op: Operation) -> tuple[int, int]:
 
 
 def _softmax_space(op: Operation, source: TensorRef) -> tuple[int, int]:
-    dim = op.arguments.get("dim", -1)
-    columns = source.shape[int(dim)] if source.shape else 1
+    dims = _as_list(op.arguments.get("dim", -1))
+    columns = source.shape[dims[0] % len(source.shape)] if source.shape and dims else 1
     return numel(source) // max(1, columns), columns
 
 
