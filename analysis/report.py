@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import polars as pl
 
-from trnprof import __version__
 from trnprof.analysis.breakdown import PARTS, step_breakdown
 from trnprof.analysis.host import host_activity
 from trnprof.analysis.metrics import combine_units, derive, engine_metrics, unit_counters
@@ -23,6 +22,7 @@ from trnprof.analysis.verdict import verdict
 from trnprof.analysis.waits import idle_by_reason
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.reader import Trace
+from trnprof.tracer.version import __version__
 
 REPORT_SCHEMA: Final = 1
 METRIC_DEFINITIONS: Final = "neuron-7.4.0"

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import trnprof
 from trnprof.tracer.errors import OutputExistsError, TraceError, WriteError
 from trnprof.tracer.files import write_json, writing
 from trnprof.tracer.schema import SCHEMA_VERSION, SHARD_BITS, STREAMED, WRITER_SHARD_BITS
+from trnprof.tracer.version import __version__
 
 FRAGMENTS: Final = "manifest.d"
 MANIFEST: Final = "manifest.json"
@@ -132,7 +132,7 @@ def new_fragment(
     """The fragment of a writer that has written nothing yet."""
     return {
         "schema": SCHEMA_VERSION,
-        "tool_version": trnprof.__version__,
+        "tool_version": __version__,
         "writer": writer,
         "number": number,
         "command": list(command) if command is not None else None,
@@ -175,7 +175,7 @@ def write_manifest(
     directory = Path(path)
     document = {
         "schema": SCHEMA_VERSION,
-        "tool_version": trnprof.__version__,
+        "tool_version": __version__,
         "is_simulation": is_simulation,
         "command": list(command) if command is not None and not reproducible else None,
         "system": system,
@@ -310,7 +310,7 @@ def _read_json(file: Path, what: str) -> dict[str, Any]:
     version = document.get("schema")
     if version not in READ_VERSIONS:
         raise TraceError(
-            f"{file}: trace schema {version!r}, but trnprof {trnprof.__version__} reads "
+            f"{file}: trace schema {version!r}, but trnprof {__version__} reads "
             f"{' and '.join(map(str, READ_VERSIONS))}; use the trnprof version that wrote it"
             f" ({document.get('tool_version', 'unknown')})"
         )

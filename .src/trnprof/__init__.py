@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from trnprof.tracer.version import __version__
 
 if TYPE_CHECKING:
     from trnprof.emulator.recording import record as record
