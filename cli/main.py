@@ -70,11 +70,15 @@ def main() -> None:
         raise fail("interrupted", ExitCode.INTERRUPTED) from None
     except Exception as error:
         raise _usage_or_internal(error) from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # polars', which is no Exception
+            raise
+        raise _usage_or_internal(error) from None
     raise SystemExit(code or 0)
 
 
-def _usage_or_internal(error: Exception) -> SystemExit:
-    """A mistake on the command line comes with the line that helps; anything else is our fault."""
+def _usage_or_internal(error: BaseException) -> SystemExit:
+    """A mistake on the command line or a damaged file comes with the line that helps; anything else is our fault."""
     import errno
 
     describe = getattr(error, "format_message", None)
@@ -85,6 +89,9 @@ def _usage_or_internal(error: Exception) -> SystemExit:
             tell(describe())
             return SystemExit(int(ExitCode.BAD_INPUT))
         return fail(f"{describe()} (see {path} --help)")
+    if type(error).__module__.split(".")[0] in ("polars", "pyarrow", "pyo3_runtime"):
+        first = (str(error).splitlines() or [""])[0]
+        return fail(f"a file of the trace is damaged ({first}); trnprof validate TRACE says which")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
         return fail(f"{error.filename or 'output'}: {error.strerror}; choose another place with -o")
     return internal_error(error)

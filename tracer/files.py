@@ -77,9 +77,9 @@ def write_json(path: Path, document: Any) -> None:
         WriteError: it could not be written.
     """
     with written_beside(path) as beside:
-        beside.write_text(
-            json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        # arguments of a command may be any bytes: what is not UTF-8 is shown as "?"
+        beside.write_bytes(text.encode("utf-8", "replace"))
 
 
 @contextmanager

@@ -59,6 +59,10 @@ def create_trace_directory(path: str | os.PathLike[str], *, force: bool) -> Path
         WriteError: it cannot be created.
     """
     target = Path(path)
+    try:
+        str(target).encode("utf-8")
+    except UnicodeEncodeError:
+        raise WriteError(f"{str(target)!a} is not valid UTF-8; choose another name") from None
     check_replaceable(target, force=force)
     with writing(target):
         if target.exists():

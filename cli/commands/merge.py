@@ -20,7 +20,10 @@ def merge(
     Example: trnprof merge host0.trnprof host1.trnprof -o run.trnprof
     """
     from trnprof.cli.diagnostics import say
+    from trnprof.tracer.manifest import read_manifest
     from trnprof.tracer.merge import merge as merge_traces
 
     merge_traces(traces, output, force=force)
+    for note in read_manifest(output).get("notes", ()):
+        say(note)
     say(f"{output}: {len(traces)} recordings joined")

@@ -14,8 +14,8 @@ import pytest
 
 from trnprof.tracer.batches import ColumnError
 from trnprof.tracer.compact import compact
-from trnprof.tracer.errors import TraceError
-from trnprof.tracer.manifest import Clock, write_manifest
+from trnprof.tracer.errors import TraceError, WriteError
+from trnprof.tracer.manifest import Clock, create_trace_directory, write_manifest
 from trnprof.tracer.merge import merge
 from trnprof.tracer.reader import open_trace
 from trnprof.tracer.writer import TraceWriter
@@ -255,3 +255,13 @@ def test_groups_of_one_name_and_other_ranks_are_not_linked(tmp_path: Path) -> No
         _rank(tmp_path / "1.trnprof", "r2", 0, None, [2, 3]),
     ]
     assert _collectives(merge(parts, tmp_path / "m.trnprof")) == []
+
+
+def test_arguments_that_are_not_utf8_are_shown_as_well_as_can_be(tmp_path: Path) -> None:
+    write_manifest(create_trace_directory(tmp_path / "t", force=False), command=["x", "\udcff"])
+    assert open_trace(tmp_path / "t").manifest["command"] == ["x", "?"]
+
+
+def test_a_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="not valid UTF-8"):
+        create_trace_directory(tmp_path / "\udcff.trnprof", force=False)
