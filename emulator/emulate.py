@@ -13,10 +13,11 @@ import numpy as np
 from trnprof.emulator.hbm import HbmOccupancy
 from trnprof.emulator.lowering.residency import lifetimes
 from trnprof.emulator.lowering.step import LoweredStep, lower_step
+from trnprof.emulator.lowering.tasks import TaskList
 from trnprof.emulator.op_rows import module_rows, operation_rows
 from trnprof.emulator.scheduler import carry_state, schedule
 from trnprof.emulator.system import System
-from trnprof.emulator.taskgraph import Schedule, ServerState
+from trnprof.emulator.taskgraph import Schedule, ServerState, TaskGraph
 from trnprof.emulator.trace_rows import event_columns, flow_columns
 from trnprof.emulator.trace_tracks import DEVICE_CLOCK, HBM_COUNTER, peak_rows, track_rows
 from trnprof.emulator.workload import Operation, Workload, WorkloadStep
@@ -122,13 +123,14 @@ def emulate(
             writer.add_ops(
                 operation_rows(operations, lowered.plans, len(module_ids) + first, module_ids)
             )
-            outcome = schedule(
-                lowered.tasks.graph(progress.end_ps, progress.last_event), progress.servers
-            )
+            graph = lowered.tasks.graph(progress.end_ps, progress.last_event)
+            outcome = schedule(graph, progress.servers)
             times, levels = hbm.advance(operations, lowered, outcome, progress.end_ps)
             _count(writer, times, levels)
-            _write_events(writer, step.step, lowered, outcome, progress, len(module_ids), edges)
-            _note_coverage(progress, operations, lowered, first)
+            _write_events(
+                writer, step.step, lowered.tasks, graph, outcome, progress, len(module_ids), edges
+            )
+            _note_coverage(progress, operations, lowered, graph, first)
             _finish_step(writer, step, outcome, progress)
     return Emulation(
         steps=len(workload.steps),
@@ -159,7 +161,7 @@ def _forecast(
     """Events and bytes of the whole from those of the first step."""
     scale = len(workload.operations) / max(1, len(operations))
     events = round(len(lowered.tasks) * scale)
-    flows = round(len(lowered.tasks.dependencies) * scale)
+    flows = round(len(lowered.tasks.edge_kinds) * scale)
     nbytes = events * EVENT_BYTES + flows * FLOW_BYTES
     free = shutil.disk_usage(path).free
     # recording streams and their sealed copies exist side by side for a moment
@@ -174,27 +176,33 @@ def _forecast(
 def _write_events(
     writer: TraceWriter,
     step: int,
-    lowered: LoweredStep,
+    tasks: TaskList,
+    graph: TaskGraph,
     outcome: Schedule,
     progress: _Progress,
     first_op_id: int,
     edges: str | None,
 ) -> None:
     """Events and flows of one step; the servers and its last event are carried on."""
-    tasks = lowered.tasks
     if not len(tasks):
         return
     pieces = range(0, len(tasks), MAX_SHARD_ROWS)
     ids = np.concatenate([writer.reserve(min(MAX_SHARD_ROWS, len(tasks) - at)) for at in pieces])
-    writer.append_events(event_columns(tasks, outcome, ids, first_op_id, step, progress.end_ps))
-    writer.append_flows(flow_columns(tasks, outcome, ids, edges or "all"))
+    writer.append_events(
+        event_columns(tasks, graph, outcome, ids, first_op_id, step, progress.end_ps)
+    )
+    writer.append_flows(flow_columns(tasks, graph, outcome, ids, edges or "all"))
     progress.last_event = int(ids[int(np.argmax(outcome.end_ps))])
     progress.servers = carry_state(outcome.state, ids.astype(np.int64))
     progress.events += len(tasks)
 
 
 def _note_coverage(
-    progress: _Progress, operations: Sequence[Operation], lowered: LoweredStep, first: int
+    progress: _Progress,
+    operations: Sequence[Operation],
+    lowered: LoweredStep,
+    graph: TaskGraph,
+    first: int,
 ) -> None:
     """Which operators were lowered by the roofline fallback, and their share of engine and DMA time."""
     exact = np.array([plan.exact for plan in lowered.plans])
@@ -202,7 +210,7 @@ def _note_coverage(
         if not plan.exact:
             progress.fallback_ops[op.name] = progress.fallback_ops.get(op.name, 0) + 1
     positions = np.array([label.op for label in lowered.tasks.labels], np.int64)
-    duration = np.array(lowered.tasks.duration_ps, np.int64)
+    duration = graph.duration_ps
     by_fallback = ~exact[positions[lowered.tasks.label_ids] - first] if len(duration) else exact
     progress.work_ps += int(duration.sum())
     progress.fallback_ps += int(duration[by_fallback].sum()) if len(duration) else 0

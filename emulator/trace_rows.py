@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trnprof.emulator.lowering.plan import ENGINES
 from trnprof.emulator.lowering.tasks import EDGE_KINDS, SERVERS, TaskLabel, TaskList
-from trnprof.emulator.taskgraph import Schedule
+from trnprof.emulator.taskgraph import Schedule, TaskGraph
 from trnprof.emulator.trace_tracks import TRACK_OF_SERVER
 
 I64 = NDArray[np.int64]
@@ -27,6 +27,7 @@ def to_ns(ps: I64) -> I64:
 
 def event_columns(
     tasks: TaskList,
+    graph: TaskGraph,
     schedule: Schedule,
     ids: NDArray[np.uint64],
     first_op_id: int,
@@ -37,6 +38,7 @@ def event_columns(
 
     Args:
         tasks: the task list.
+        graph: its graph.
         schedule: its outcome.
         ids: event_id of each task.
         first_op_id: op_id of the operation at position 0 of the workload.
@@ -48,7 +50,7 @@ def event_columns(
     flops, nbytes = np.array(tasks.flops), np.array(tasks.nbytes, np.int64)
     return {
         "event_id": ids,
-        "track_id": _TRACK[tasks.first_servers()],
+        "track_id": _TRACK[first_servers(graph)],
         "start_ns": start,
         "duration_ns": end - start,
         "name": labels["name"],
@@ -64,16 +66,15 @@ def event_columns(
         "descriptor_bytes": labels["descriptor_bytes"],
         "ready_ns": to_ns(schedule.ready_ps),
         "blocked_by": _blockers(schedule.blocker, ids),
-        "wait_reason": _wait_reasons(tasks, schedule, step_start_ps),
+        "wait_reason": _wait_reasons(tasks, graph, schedule, step_start_ps),
     }
 
 
 def flow_columns(
-    tasks: TaskList, schedule: Schedule, ids: NDArray[np.uint64], edges: str
+    tasks: TaskList, graph: TaskGraph, schedule: Schedule, ids: NDArray[np.uint64], edges: str
 ) -> dict[str, Any]:
     """Columns of ``flows``: every dependency, or those that bound a start (``edges``: all, binding or none)."""
-    targets, sources = dependency_pairs(tasks)
-    lags = np.array(tasks.lag_ps, np.int64)
+    targets, sources = dependency_pairs(graph)
     kinds = np.array(tasks.edge_kinds, np.int64)
     if edges == "none":
         keep = np.zeros(len(targets), bool)
@@ -85,15 +86,19 @@ def flow_columns(
         "source_event": ids[sources[keep]],
         "target_event": ids[targets[keep]],
         "kind": pl.Series(np.array(EDGE_KINDS)[kinds[keep]], dtype=pl.String),
-        "lag_ns": to_ns(lags[keep]),
+        "lag_ns": to_ns(graph.lag_ps[keep]),
     }
 
 
-def dependency_pairs(tasks: TaskList) -> tuple[I64, I64]:
+def first_servers(graph: TaskGraph) -> I64:
+    """int64[n]: the server whose track each task is drawn on."""
+    return graph.server_ids[graph.server_offsets[:-1]].astype(np.int64)
+
+
+def dependency_pairs(graph: TaskGraph) -> tuple[I64, I64]:
     """(target, source) task indices of every edge."""
-    offsets = np.array(tasks.dependency_offsets, np.int64)
-    targets = np.repeat(np.arange(len(tasks), dtype=np.int64), np.diff(offsets))
-    return targets, np.array(tasks.dependencies, np.int64)
+    targets = np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.dependency_offsets))
+    return targets, graph.dependencies
 
 
 def _label_frame(tasks: TaskList) -> pl.DataFrame:
@@ -120,21 +125,23 @@ def _blockers(blocker: I64, ids: NDArray[np.uint64]) -> pl.Series:
     return _masked(np.where(blocker >= 0, here, earlier), blocker != -1)
 
 
-def _wait_reasons(tasks: TaskList, schedule: Schedule, step_start_ps: int) -> pl.Series:
+def _wait_reasons(
+    tasks: TaskList, graph: TaskGraph, schedule: Schedule, step_start_ps: int
+) -> pl.Series:
     """Class of the idle gap before each task on its own track, null where there is none.
 
     A data dependency whose source had ended before the gap began leaves only latency and synchronisation: that gap is
     ``semaphore``. One whose source ended within the gap is ``data``. A DMA that waits for its trigger, its ring or the
     shared DMA engines waits for its ``queue``.
     """
-    servers = tasks.first_servers()
+    servers = first_servers(graph)
     start, end, blocker = schedule.start_ps, schedule.end_ps, schedule.blocker
     order = np.lexsort((np.arange(len(tasks)), start, servers))
     previous_end = np.full(len(tasks), step_start_ps, np.int64)
     same = servers[order][1:] == servers[order][:-1]
     previous_end[order[1:]] = np.where(same, end[order][:-1], step_start_ps)
     gap = to_ns(start) > to_ns(previous_end)
-    targets, sources = dependency_pairs(tasks)
+    targets, sources = dependency_pairs(graph)
     binding = sources == blocker[targets]
     kind = np.full(len(tasks), -1, np.int64)
     kind[targets[binding]] = np.array(tasks.edge_kinds, np.int64)[binding]

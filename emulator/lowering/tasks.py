@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from trnprof.emulator.graph_builder import GraphBuilder
 from trnprof.emulator.lowering.plan import ENGINES
 from trnprof.emulator.system import Core
 from trnprof.emulator.taskgraph import TaskGraph
@@ -19,7 +19,6 @@ QUEUES = (*LOAD_QUEUES, STORE_QUEUE, GATHER_QUEUE)
 SERVERS = (*ENGINES, *QUEUES, "DMA engines", "HBM")
 """Servers of one core. Engines and queues run in order; the DMA engines and the HBM stack are shared."""
 
-IN_ORDER = np.array([name in ENGINES or name in QUEUES for name in SERVERS])
 SERVER_ID = {name: index for index, name in enumerate(SERVERS)}
 
 EDGE_KINDS = ("data", "buffer", "queue", "semaphore")
@@ -51,23 +50,25 @@ class TaskLabel:
 
 @dataclass
 class TaskList:
-    """Tasks in issue order; dependencies point backwards only, so the order is a topological one."""
+    """Tasks in issue order; dependencies point backwards only, so the order is a topological one.
 
-    duration_ps: list[int] = field(default_factory=list)
+    Attributes:
+        labels: each label with its number.
+        label_ids: number of each task's label.
+        flops: hardware FLOPs of each task, negative where the notion does not apply.
+        nbytes: payload of each task, negative where the notion does not apply.
+        edge_kinds: what each dependency stands for, in the order of the graph's dependencies.
+    """
+
     labels: dict[TaskLabel, int] = field(default_factory=dict)
     label_ids: list[int] = field(default_factory=list)
     flops: list[float] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
-    server_offsets: list[int] = field(default_factory=lambda: [0])
-    servers: list[int] = field(default_factory=list)
-    occupancy_ps: list[int] = field(default_factory=list)
-    dependency_offsets: list[int] = field(default_factory=lambda: [0])
-    dependencies: list[int] = field(default_factory=list)
-    lag_ps: list[int] = field(default_factory=list)
     edge_kinds: list[int] = field(default_factory=list)
+    _builder: GraphBuilder = field(default_factory=lambda: _core_builder())
 
     def __len__(self) -> int:
-        return len(self.duration_ps)
+        return len(self.label_ids)
 
     def add(
         self,
@@ -92,41 +93,28 @@ class TaskList:
         Returns:
             Its index.
         """
-        index = len(self.duration_ps)
-        self.duration_ps.append(duration_ps)
         self.label_ids.append(self.labels.setdefault(label, len(self.labels)))
         self.flops.append(flops)
         self.nbytes.append(nbytes)
-        for server, occupancy in servers:
-            self.servers.append(server)
-            self.occupancy_ps.append(occupancy)
-        self.server_offsets.append(len(self.servers))
-        for dependency in after:
-            self.dependencies.append(dependency.task)
-            self.lag_ps.append(dependency.lag_ps)
-            self.edge_kinds.append(dependency.kind)
-        self.dependency_offsets.append(len(self.dependencies))
-        return index
+        self.edge_kinds.extend(dependency.kind for dependency in after)
+        edges = [(dependency.task, dependency.lag_ps) for dependency in after]
+        return self._builder.add_task(duration_ps, servers, edges)
 
     def graph(self, release_ps: int = 0, release_blocker: int = -1) -> TaskGraph:
         """The arrays that the scheduler takes; nothing starts before ``release_ps``."""
-        count = len(self)
-        return TaskGraph(
-            duration_ps=np.array(self.duration_ps, np.int64),
-            release_ps=np.full(count, release_ps, np.int64),
-            release_blocker=np.full(count, release_blocker, np.int64),
-            server_offsets=np.array(self.server_offsets, np.int64),
-            server_ids=np.array(self.servers, np.int32),
-            occupancy_ps=np.array(self.occupancy_ps, np.int64),
-            dependency_offsets=np.array(self.dependency_offsets, np.int64),
-            dependencies=np.array(self.dependencies, np.int64),
-            lag_ps=np.array(self.lag_ps, np.int64),
-            in_order=IN_ORDER,
+        return replace(
+            self._builder.build(),
+            release_ps=np.full(len(self), release_ps, np.int64),
+            release_blocker=np.full(len(self), release_blocker, np.int64),
         )
 
-    def first_servers(self) -> NDArray[np.int64]:
-        """int64[n]: the server whose track each task is drawn on."""
-        return np.array(self.servers, np.int64)[np.array(self.server_offsets[:-1], np.int64)]
+
+def _core_builder() -> GraphBuilder:
+    """A builder that knows the servers of one core by their SERVER_ID."""
+    builder = GraphBuilder()
+    for name in SERVERS:
+        builder.server(name, name in ENGINES or name in QUEUES)
+    return builder
 
 
 def engine_latency_ps(core: Core, engine: str) -> int:

@@ -32,6 +32,7 @@ from trnprof.emulator.lowering.step import LoweredStep
 from trnprof.emulator.lowering.tasks import SERVER_ID, SERVERS
 from trnprof.emulator.lowering.transfers import SMALLEST_PIECE_BYTES
 from trnprof.emulator.scheduler import schedule
+from trnprof.emulator.trace_rows import first_servers
 from trnprof.emulator.workload import Operation
 
 EXECUTIONS = pytest.mark.parametrize("execution", ["fused", "eager"])
@@ -475,7 +476,7 @@ def test_fused_moves_no_more_than_eager(operations: list[Operation]) -> None:
 @given(operations=random_programs())
 def test_exclusive_servers_serve_one_task_at_a_time(operations: list[Operation]) -> None:
     tasks = lower(operations).tasks
-    outcome, first = schedule(tasks.graph()), tasks.first_servers()
+    outcome, first = schedule(tasks.graph()), first_servers(tasks.graph())
     for name in SERVERS[:-2]:
         on = first == SERVER_ID[name]
         start, end = outcome.start_ps[on], outcome.end_ps[on]
