@@ -11,6 +11,10 @@ published counters (tests/analysis/test_metrics.py): with BF16-equivalent FLOPs 
     peak_flops_bandwidth_ratio = peak / bandwidth
     mfu_*_max_achievable = (FLOPs / HBM bytes) / peak_flops_bandwidth_ratio
 
+The last one is Neuron's verbatim and not capped: above 1 the memory would feed more than the peak, so the program is
+compute-bound. MFU can exceed HFU: mfu_hlo counts what the model asks for (torch counts causal attention whole), HFU what the
+device runs (it skips the blocks above the diagonal).
+
 Peak and bandwidth come from the trace: the BF16 row of ``peaks`` (else the Tensor track's peak) and the core's
 ``peak_bytes_per_s``, which is what its HBM stack delivers. Its DMA engines may reach less; these keys are ours:
 

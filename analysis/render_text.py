@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from trnprof.analysis.phases import NAMED_PHASES, WORKING
 from trnprof.analysis.report import focused_window
-from trnprof.analysis.verdict import bandwidth_reached
+from trnprof.analysis.verdict import bandwidth_reached, is_negligible
 from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate, printable
 
 WIDTH: Final = 80
@@ -79,12 +80,15 @@ def _head(report: Mapping[str, Any], window: Mapping[str, Any]) -> Section:
     count = max(1, window["steps"])
     each = "a step" if window["steps"] else "in all"
     roofline = metrics["roofline_s"]
+    floor = format_ns(roofline * 1e9 / count) if roofline else "–"
+    if roofline and is_negligible(roofline, window["breakdown"]["total_ns"]):
+        floor = "negligible"
     figures = [
         f"{format_ns(window['breakdown']['total_ns'] / count)} {each}",
         f"MFU {format_percent(metrics['mfu_estimated_percent'])}",
         f"HFU {format_percent(metrics['hfu_estimated_percent'])}",
         f"HBM {format_percent(metrics['mbu_estimated_percent'])}",
-        f"roofline {format_ns(roofline * 1e9 / count) if roofline else '–'}",
+        f"roofline {floor}",
     ]
     return [*lines, " " + "    ".join(figures)]
 
@@ -122,13 +126,55 @@ def _breakdown(window: Mapping[str, Any]) -> Section:
         return [" Where the time goes", "   nothing to say, because the window has no length"]
     shown = {k: name for k, name in _PARTS.items() if parts[k] or k in ("compute_ns", "idle_ns")}
     scale, unit, digits = _time_unit(max(parts[k] for k in shown) / count)
-    lines = [f" Where the {'step' if window['steps'] else 'time'} goes"]
-    for key, name in shown.items():
-        time = f"{parts[key] / count / scale:.{digits}f} {unit}"
-        share = parts[key] / total
-        lines.append(f" {name:<14}{bar(share):<{BAR}}{time:>22}{format_percent(share):>14}")
-    time = f"{total / count / scale:.{digits}f} {unit}"
-    return [*lines, f" {'sum':<14}{'':<{BAR}}{time:>22}{format_percent(1.0):>14}"]
+    last_digit = count * scale / 10**digits
+    times = _closing([parts[k] / last_digit for k in shown], round(total / last_digit))
+    shares = _closing([1000 * parts[k] / total for k in shown], 1000)
+    title = f" Where the {'step' if window['steps'] else 'time'} goes"
+    is_work = [k not in ("host_ns", "idle_ns") for k in shown]
+    work = sum(t for t, is_one in zip(times, is_work, strict=True) if is_one)
+    split = _phase_split(window["phases"], last_digit, work, digits)
+    lines = _beside(title, f"{split} {unit}" if split else "")
+    for key, name, time, share in zip(shown, shown.values(), times, shares, strict=True):
+        drawn = bar(parts[key] / total)
+        lines.append(
+            f" {name:<14}{drawn:<{BAR}}{_decimal(time, digits) + ' ' + unit:>22}{_decimal(share, 1) + ' %':>14}"
+        )
+    whole = f"{_decimal(sum(times), digits)} {unit}"
+    return [*lines, f" {'sum':<14}{'':<{BAR}}{whole:>22}{format_percent(1.0):>14}"]
+
+
+def _phase_split(phases: Mapping[str, Any], last_digit: float, work: int, digits: int) -> str:
+    """``forward 131.00  backward 243.20``: they sum to what the bars above idle do; nothing where no phase is known."""
+    if not any(phases[f"{p}_ns"] for p in NAMED_PHASES):
+        return ""
+    shown = [p for p in WORKING if phases[f"{p}_ns"]]
+    cells = _closing([phases[f"{p}_ns"] / last_digit for p in shown], work)
+    return "  ".join(f"{p} {_decimal(c, digits)}" for p, c in zip(shown, cells, strict=True))
+
+
+def _beside(left: str, right: str) -> Section:
+    """Both on one line, flush with its two ends; on two where they do not fit."""
+    if not right:
+        return [left]
+    room = WIDTH - 1 - len(left) - len(right)
+    return [left + " " * room + right] if room > 1 else [left, f"{right:>{WIDTH - 1}}"]
+
+
+def _closing(values: Sequence[float], total: int) -> list[int]:
+    """Whole numbers near ``values`` that sum to ``total``: the largest remainders are rounded up first."""
+    found = [int(v) for v in values]
+    order = sorted(range(len(values)), key=lambda i: found[i] - values[i])
+    rest = total - sum(found)
+    for i in order if rest > 0 else reversed(order):
+        if rest > 0 or (rest < 0 and found[i] > 0):
+            change = 1 if rest > 0 else -1
+            found[i] += change
+            rest -= change
+    return found
+
+
+def _decimal(value: int, digits: int) -> str:
+    return f"{value / 10**digits:.{digits}f}"
 
 
 def _engines(window: Mapping[str, Any]) -> Section:
@@ -151,10 +197,11 @@ def _engines(window: Mapping[str, Any]) -> Section:
         lines.append(
             f" {_fit(name, 12):<12}{format_percent(row['active_time_percent']):>9}{_columns(cells)}"
         )
-    lines.append(
-        " DMA: active is the union of its queues, waits are a mean queue's. end: nothing more comes."
+    note = (
+        "end: idle after its last work of the step, which waits for nothing. DMA: active is the union of its queues, idle "
+        "times are a mean queue's; so only the other rows sum to 100 %."
     )
-    return [lines[0], lines[1], *lines[2:-1], *_wrapped(lines[-1].strip(), " ")]
+    return [*lines, *_wrapped(note, " ")]
 
 
 def _columns(cells: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ from trnprof.analysis.breakdown import PARTS, step_breakdown
 from trnprof.analysis.host import host_activity
 from trnprof.analysis.metrics import combine_units, derive, engine_metrics, unit_counters
 from trnprof.analysis.operators import top_operators
+from trnprof.analysis.optimizer import optimizer_forms
+from trnprof.analysis.phases import PHASES, step_phases
 from trnprof.analysis.scope import Scope, device_scope
 from trnprof.analysis.utilization import engine_utilization
 from trnprof.analysis.verdict import verdict
@@ -28,6 +30,10 @@ REPORT_SCHEMA: Final = 1
 METRIC_DEFINITIONS: Final = "neuron-7.4.0"
 SIGNIFICANT_DIGITS: Final = 12
 NO_DEVICE: Final = "because the trace has no device tracks: only the host was recorded"
+MFU_ABOVE_HFU: Final = (
+    "MFU is above HFU: the model's FLOPs count more than the device runs; torch counts causal attention whole, the device "
+    "skips the blocks above the diagonal"
+)
 
 Row = dict[str, Any]
 
@@ -41,7 +47,9 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
 
     Returns:
         schema, tool_version, metric_definitions, trace, system, is_simulation, execution, clocks, cores, overall, steps
-        (each with metrics, engines, breakdown, operators, verdict), focus ("overall" or the step), host, notes, problems.
+        (each with metrics, engines, breakdown, phases, optimizer (form, kernel_count,
+        is_merged: emulated with its kernels fused already; null: none seen),
+        operators, verdict), focus ("overall" or the step), host, notes, problems.
 
     Raises:
         TrnprofError: the trace has no such step.
@@ -66,7 +74,11 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         "overall": windows[-1],
         "steps": steps,
         "host": host_activity(trace),
-        "notes": [*(scope.notes if scope else host_notes), *trace.manifest.get("notes", ())],
+        "notes": [
+            *(scope.notes if scope else host_notes),
+            *trace.manifest.get("notes", ()),
+            *_metric_notes(windows[-1]["metrics"]),
+        ],
         "problems": [
             {"severity": p.severity, "kind": p.kind, "where": p.where, "message": p.message}
             for p in trace.problems
@@ -91,6 +103,11 @@ def _device_windows(scope: Scope, trace: Trace) -> list[Row]:
     parts = _by_window(
         _mean_over_units(step_breakdown(scope), scope, ["total_ns", *PARTS], ["window"])
     )
+    phases = _by_window(
+        _mean_over_units(step_phases(scope, trace.ops), scope, ["total_ns", *PHASES], ["window"])
+    )
+    is_merged = (trace.manifest.get("emulation") or {}).get("execution") == "fused"
+    forms = {w: {**f, "is_merged": is_merged} for w, f in optimizer_forms(scope, trace.ops).items()}
     combined = _by_window(derive(combine_units(counters), clock_ghz))
     units = _by_window(
         derive(counters, clock_ghz).join(
@@ -100,20 +117,21 @@ def _device_windows(scope: Scope, trace: Trace) -> list[Row]:
     engine_rows = _by_window(_engine_rows(engines, waits, scope))
     operators = _by_window(top_operators(scope, trace))
     return [
-        _window(row, parts, combined, units, engine_rows, operators, by_unit)
+        _window(
+            {**row, "optimizer": forms.get(row["window"])},
+            (parts, phases, combined, units, engine_rows, operators),
+            by_unit,
+        )
         for row in _window_rows(scope)
     ]
 
 
 def _window(
     row: Row,
-    parts: Mapping[int, list[Row]],
-    combined: Mapping[int, list[Row]],
-    units: Mapping[int, list[Row]],
-    engine_rows: Mapping[int, list[Row]],
-    operators: Mapping[int, list[Row]],
+    frames: Sequence[Mapping[int, list[Row]]],
     by_unit: Mapping[tuple[int, int], Mapping[str, Any]],
 ) -> Row:
+    parts, phases, combined, units, engine_rows, operators = frames
     number = row.pop("window")
     engines = engine_rows.get(number, [])
     cores = [
@@ -129,13 +147,21 @@ def _window(
         "metrics": metrics,
         "cores": cores,
         "engines": engines,
-        "breakdown": {
-            f"{k.removesuffix('_ns')}_ns": v for k, v in parts[number][0].items() if k != "window"
-        },
+        "breakdown": _in_ns(parts[number][0]),
+        "phases": _in_ns(phases[number][0]),
         "operators": rows
         or {"nothing_to_say": "because no event of the device lies in this window"},
     }
     return {**window, "verdict": verdict(window)}
+
+
+def _metric_notes(metrics: Mapping[str, Any]) -> list[str]:
+    mfu, hfu = metrics.get("mfu_estimated_percent"), metrics.get("hfu_estimated_percent")
+    return [MFU_ABOVE_HFU] if mfu is not None and hfu is not None and mfu > hfu else []
+
+
+def _in_ns(row: Row) -> Row:
+    return {f"{k.removesuffix('_ns')}_ns": v for k, v in row.items() if k != "window"}
 
 
 def _window_rows(scope: Scope) -> list[Row]:
@@ -166,7 +192,9 @@ def _host_steps(trace: Trace) -> tuple[pl.DataFrame, list[str]]:
 
 def _host_windows(steps: pl.DataFrame) -> list[Row]:
     """Steps by their length only: nothing of a device is known."""
-    silent = {k: {"nothing_to_say": NO_DEVICE} for k in ("metrics", "breakdown", "operators")}
+    silent = {
+        k: {"nothing_to_say": NO_DEVICE} for k in ("metrics", "breakdown", "phases", "operators")
+    }
     rows = (
         steps.group_by("step")
         .agg(pl.col("label").first(), pl.col("start_ns").min(), pl.col("end_ns").max())
@@ -185,6 +213,7 @@ def _host_windows(steps: pl.DataFrame) -> list[Row]:
             **row,
             "steps": 1 if row["step"] is not None else len(rows),
             **silent,
+            "optimizer": None,
             "cores": [],
             "engines": [],
             "verdict": said,

@@ -6,7 +6,15 @@ of ``operators``); else nothing does and the step is latency-bound: its work wai
 faster is judged by the rate that the core's DMA engines reach (``dma_peak_bytes_per_s``), not by what its HBM stack delivers.
 
 Gains are upper bounds, marked ``~``: what the trace says would go away if the named cause vanished and nothing else moved.
-A gain under WORTHWHILE of the step is not proposed.
+A gain under WORTHWHILE of the step is not proposed. What is proposed is, the first that there is,
+
+    the form of the optimizer, if it takes OPTIMIZER_SHARE of the step in MANY_KERNELS or more, tensor by tensor; or by lists
+    of tensors whose intermediate results go through HBM
+    what relieves the resource that bounds
+    the operator that is furthest above its own roofline, if that is worth more than nothing
+
+Operators of the optimizer are named as *the optimizer*: nobody can edit one of its kernels. Waits are told only of engines
+that are active for LITTLE_WORK or more: one with little to do waits for work, which explains nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +34,13 @@ TRANSPOSE_SHARE: Final = 0.10
 """Neuron Explorer's printed threshold: transposes over 10 % of hardware FLOPs."""
 WORTHWHILE: Final = 0.01
 """report.md: no finding under 1 % of the step."""
-NOTHING: Final = "nothing"
+LITTLE_WORK: Final = 0.2
+"""Ours: below it an engine's waits are no finding."""
+OPTIMIZER_SHARE: Final = 0.2
+MANY_KERNELS: Final = 20
+"""Ours: a list or fused update of all parameters takes about ten kernels, or one."""
+NEGLIGIBLE_ROOFLINE: Final = 1e-3
+"""Ours: below this share of the time a ratio to the roofline says nothing."""
 
 COLLECTIVE: Final = "collective-bound"
 _COMPUTE: Final = ("Tensor", "Vector", "Scalar", "GpSimd")
@@ -44,7 +58,7 @@ def verdict(window: Mapping[str, Any]) -> dict[str, Any]:
     """The three sentences for one window of a report.
 
     Args:
-        window: metrics, engines, breakdown, operators, steps, as ``report.build_report`` makes them.
+        window: metrics, engines, breakdown, phases, optimizer, operators, steps, as ``report.build_report`` makes them.
 
     Returns:
         bound_by, sentences (three strings), roofline_gap (times the roofline, null if unknown), gain_upper_bound_ns (null if
@@ -57,17 +71,18 @@ def verdict(window: Mapping[str, Any]) -> dict[str, Any]:
     if total_ns <= 0 or not window["metrics"]["total_active_time"]:
         return {"nothing_to_say": "because no event of the device takes time in this window"}
     bound = bound_by(window)
-    advice = _advice(window, bound)
-    is_worth = advice is not None and advice.gain_ns >= WORTHWHILE * total_ns
+    proposed = (_optimizer_advice(window), _advice(window, bound), _operator_advice(window))
+    least_ns = WORTHWHILE * total_ns
+    advice = next((a for a in proposed if a is not None and a.gain_ns >= least_ns), None)
     return {
         "bound_by": bound,
         "sentences": [
             _what_bounds(window, bound),
             _how_far(window, total_ns),
-            _what_to_try(window, advice if is_worth else None, total_ns),
+            _what_to_try(window, advice, total_ns),
         ],
         "roofline_gap": _gap(window, total_ns),
-        "gain_upper_bound_ns": advice.gain_ns if advice is not None and is_worth else None,
+        "gain_upper_bound_ns": None if advice is None else advice.gain_ns,
     }
 
 
@@ -105,7 +120,7 @@ def _is_dispatch(metrics: Mapping[str, Any]) -> bool:
 
 def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
     engines = {e["name"]: e for e in window["engines"]}
-    main = engines.get("Tensor") or _busiest(window["engines"])
+    main = _main_engine(window["engines"])
     start = "" if main is None else _state(main, window["breakdown"]["total_ns"] / 1e9) + ": "
     share = format_percent
     parts, metrics = window["breakdown"], window["metrics"]
@@ -122,6 +137,8 @@ def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
         most = (
             "no engine runs"
             if busiest is None
+            else f"{busiest['name']} is the busiest"
+            if busiest is main
             else f"{busiest['name']}, the busiest, is active {share(busiest['active_time_percent'])}"
         )
         dma = parts["exposed_dma_ns"] / total
@@ -132,7 +149,18 @@ def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
         end = f"{name} bounds this {_noun(window)}"
         if main is None or name != main["name"]:
             end += f" (active {share(_active(engines, name))})"
-    return f"{start}{end}."
+    text = f"{start}{end}."
+    return text[0].upper() + text[1:]
+
+
+def _main_engine(engines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Tensor, if there is work for it; else the busiest that computes."""
+    tensor = next((e for e in engines if e["name"] == "Tensor" and _has_work(e)), None)
+    return tensor or _busiest([e for e in engines if e["name"] not in ("DMA", "Collective")])
+
+
+def _has_work(engine: Mapping[str, Any]) -> bool:
+    return (engine["active_time_percent"] or 0.0) >= LITTLE_WORK
 
 
 def _state(engine: Mapping[str, Any], total_s: float) -> str:
@@ -140,7 +168,7 @@ def _state(engine: Mapping[str, Any], total_s: float) -> str:
     idle = engine["idle_by_reason_s"]
     waits = [(v, k) for k, v in idle.items() if k not in ("none_after", "unknown")]
     text = f"{engine['name']} is active {format_percent(engine['active_time_percent'])}"
-    if not waits:
+    if not waits or not _has_work(engine):
         return text
     longest, reason = max(waits)
     return f"{text} and waits {format_percent(longest / total_s)} for {_reason(reason)}"
@@ -168,6 +196,8 @@ def _how_far(window: Mapping[str, Any], total_ns: float) -> str:
     gap = _gap(window, total_ns)
     if gap is None:
         return f"The {_noun(window)} takes {took}{many}; its roofline is unknown, because the trace gives no FLOPs, bytes or peaks."
+    if is_negligible(metrics["roofline_s"], total_ns):
+        return f"The {_noun(window)} takes {took}{many}, launch and latency only: the roofline is negligible."
     compute, memory = metrics["roofline_compute_s"] or 0.0, metrics["roofline_memory_s"] or 0.0
     by, other, second = (
         ("HBM bytes", "FLOPs", compute) if memory >= compute else ("FLOPs", "HBM bytes", memory)
@@ -179,6 +209,11 @@ def _how_far(window: Mapping[str, Any], total_ns: float) -> str:
     )
 
 
+def is_negligible(roofline_s: float | None, total_ns: float) -> bool:
+    """Whether a ratio to this roofline would say nothing: the time is launch and latency."""
+    return roofline_s is not None and roofline_s * 1e9 < NEGLIGIBLE_ROOFLINE * total_ns
+
+
 def _gap(window: Mapping[str, Any], total_ns: float) -> float | None:
     roofline_s = window["metrics"]["roofline_s"]
     return total_ns / 1e9 / roofline_s if roofline_s else None
@@ -187,11 +222,54 @@ def _gap(window: Mapping[str, Any], total_ns: float) -> float | None:
 def _what_to_try(window: Mapping[str, Any], advice: Advice | None, total_ns: float) -> str:
     if advice is None:
         gap = _gap(window, total_ns)
-        rest = "" if gap is None else f"; it runs at {format_percent(1 / gap)} of its roofline"
+        is_told = gap and not is_negligible(window["metrics"]["roofline_s"], total_ns)
+        rest = f"; it runs at {format_percent(1 / gap)} of its roofline" if gap and is_told else ""
         return f"Nothing that this report looks for would save {format_percent(WORTHWHILE, 0)} of the {_noun(window)}{rest}."
     gain = format_ns(advice.gain_ns / max(1, window["steps"]), 3)
     a_step = " a step" if window["steps"] > 1 else ""
     return f"Try {advice.text}: would save at most ~{gain}{a_step} (~{format_percent(advice.gain_ns / total_ns)})."
+
+
+def _optimizer_advice(window: Mapping[str, Any]) -> Advice | None:
+    """Fused, the update passes over the parameters once: it needs no less than the heaviest of its operators does.
+
+    Where the emulator fused the kernels already, it moves no fewer bytes, so that all their rooflines remain.
+    """
+    how, phases = window.get("optimizer"), window.get("phases")
+    if not how or not phases or phases["optimizer_ns"] < OPTIMIZER_SHARE * phases["total_ns"]:
+        return None
+    kernels = round(how["kernel_count"] / max(1, window["steps"]))
+    if how["form"] == "single" and kernels >= MANY_KERNELS:
+        remedy = "foreach=True or fused=True in the optimizer"
+    elif how["form"] == "foreach" and not how["is_merged"]:
+        remedy = "fused=True in the optimizer"
+    else:
+        return None
+    rows = window["operators"] if isinstance(window["operators"], list) else []
+    floors = [o["roofline_ns"] or 0.0 for o in rows if o["phase"] == "optimizer"]
+    floor_ns = sum(floors) if how["is_merged"] else max(floors, default=0.0)
+    share = format_percent(phases["optimizer_ns"] / phases["total_ns"])
+    merged = (
+        ", which the emulator's fused execution merges in part already" if how["is_merged"] else ""
+    )
+    text = f"{remedy} (it takes {share} of the {_noun(window)} in {kernels} kernels{merged})"
+    return Advice(text, phases["optimizer_ns"] - floor_ns)
+
+
+def _operator_advice(window: Mapping[str, Any]) -> Advice | None:
+    """The operator that would win most at its own roofline, no more than the window would at its own."""
+    rows = window["operators"] if isinstance(window["operators"], list) else []
+    roofline_s = window["metrics"]["roofline_s"]
+    known = [(o["time_ns"] - o["roofline_ns"], i) for i, o in enumerate(rows) if o["roofline_ns"]]
+    if not known or roofline_s is None:
+        return None
+    above_ns, place = max(known, key=lambda k: (k[0], -k[1]))
+    row = rows[place]
+    share = format_percent(row["roofline_share"])
+    text = (
+        f"bringing {_operator(row)} closer to its roofline ({share} of it now, {row['bound_by']})"
+    )
+    return Advice(text, min(above_ns, window["breakdown"]["total_ns"] - roofline_s * 1e9))
 
 
 def _advice(window: Mapping[str, Any], bound: str) -> Advice | None:
@@ -210,7 +288,7 @@ def _advice(window: Mapping[str, Any], bound: str) -> Advice | None:
         if cause in (ISSUE, BANDWIDTH) and parts["exposed_dma_ns"] > others_ns:
             return Advice(_dma_text(window, cause), parts["exposed_dma_ns"])
         waits = _longest_wait(window["engines"], max(1, window["steps"]))
-        text = f"more independent work in flight{where}; the longest wait is {waits}"
+        text = f"more independent work in flight{where}{waits}"
         return Advice(text, parts["idle_ns"] + parts["host_ns"] + parts["exposed_dma_ns"])
     found = [_engine_advice(window, bound), _hiding_advice(window)]
     return max((a for a in found if a is not None), key=lambda a: a.gain_ns, default=None)
@@ -281,24 +359,30 @@ def _longest_wait(engines: Sequence[Mapping[str, Any]], steps: int) -> str:
     waits = [
         (seconds, e["name"], reason)
         for e in engines
-        if e["name"] in _COMPUTE and e["active_time"] > 0
+        if e["name"] in _COMPUTE and _has_work(e)
         for reason, seconds in e["idle_by_reason_s"].items()
         if reason not in ("none_after", "unknown")
     ]
     if not waits:
-        return "not told by the trace"
+        return ""
     seconds, name, reason = max(waits)
-    return f"{name}'s for {_reason(reason)}, {format_ns(seconds * 1e9 / steps, 3)}"
+    return f"; the longest wait is {name}'s for {_reason(reason)}, {format_ns(seconds * 1e9 / steps, 3)}"
 
 
 def _where(window: Mapping[str, Any], *bounds: str) -> str:
-    """``, first in layers.*.mlp mm``: the longest operator that the same thing bounds."""
+    """``, first in layers.*.mlp mm``: the longest operator that the same thing bounds; "" if none does."""
     operators = window["operators"]
     rows = operators if isinstance(operators, list) else []
     first = next((o for o in rows if o["bound_by"] in bounds and o["time_ns"] > 0), None)
     if first is None:
         return ""
-    return f", first in {' '.join(p for p in (first['module'], first['name']) if p)}"
+    return f", first in {_operator(first)}"
+
+
+def _operator(row: Mapping[str, Any]) -> str:
+    if row["phase"] == "optimizer":
+        return "the optimizer"
+    return " ".join(p for p in (row["module"], row["name"]) if p)
 
 
 def _active(engines: Mapping[str, Mapping[str, Any]], name: str) -> float | None:

@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from trnprof.cli.diagnostics import ExitCode, say
-from trnprof.emulator.capture.launcher import check_command, run_captured
+from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_captured
 from trnprof.emulator.capture.store import load_workload, save_workload
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
@@ -20,6 +21,9 @@ from trnprof.tracer.files import directory_beside
 from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
 from trnprof.tracer.reader import open_trace
 from trnprof.tracer.units import format_bytes, format_count, format_ns
+
+_SIGNALLED: Final = 128
+"""A shell's exit code for a command that signal n ended is this plus n."""
 
 
 def record_command(
@@ -37,7 +41,7 @@ def record_command(
     """Run a command under capture and emulate what it did.
 
     Returns:
-        The command's own exit code; 2 if there was nothing to capture.
+        The command's own exit code; 2 if there was nothing to capture, unless a signal ended the command.
     """
     check_command(command)
     directory = create_trace_directory(output, force=force).resolve()
@@ -51,8 +55,9 @@ def record_command(
     workload = load_workload(directory) if result.captured else None
     if workload is None or not workload.operations:
         shutil.rmtree(directory)
-        say(_why_nothing(command, result.exit_code, steps))
-        return int(ExitCode.BAD_INPUT)
+        say(_why_nothing(command, result, steps))
+        is_stopped = result.exit_code > _SIGNALLED
+        return result.exit_code if is_stopped else int(ExitCode.BAD_INPUT)
     if result.exit_code:
         say(f"the command ended with code {result.exit_code}; what ran until then is recorded")
     if reproducible:
@@ -72,14 +77,38 @@ def without_paths(workload: Workload) -> Workload:
     return replace(workload, operations=operations)
 
 
-def _why_nothing(command: Sequence[str], code: int, steps: tuple[int, int] | None) -> str:
-    if steps is not None:
+def _why_nothing(
+    command: Sequence[str], result: CaptureResult, steps: tuple[int, int] | None
+) -> str:
+    code = result.exit_code
+    if result.failure:
+        return f"nothing was captured: {result.failure}"
+    if not result.started:
+        return f"the capture could not be started, the command ended with code {code}: {_why_not_started(command)}"
+    if steps is not None and result.process is not None:
         return f"nothing to capture in steps {steps[0]}..{steps[1]}; the command ended with code {code}"
-    if code > 128:
-        return f"nothing was captured: {command[0]!r} was ended by signal {code - 128} before a step was over"
+    if code > _SIGNALLED:
+        return f"nothing was captured: {command[0]!r} was ended by signal {code - _SIGNALLED} before a step was over"
     return (
         f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation of a model "
-        "(import torch, and call a module, backward or an optimizer)"
+        "(import torch, and call a module, backward or an optimizer; code without modules only in the thread that imports torch)"
+    )
+
+
+def _why_not_started(command: Sequence[str]) -> str:
+    """Python's options that keep the capture out: it comes in by PYTHONPATH and sitecustomize."""
+    if Path(command[0]).name.startswith(("python", "pypy")):
+        for option in command[1:]:
+            if not option.startswith("-") or option.startswith(("-c", "-m")):
+                break
+            letters = "" if option.startswith("--") else option.partition("c")[0].partition("m")[0]
+            found = next((letter for letter in letters if letter in "IES"), None)
+            if found is not None:
+                reason = "skips sitecustomize" if found == "S" else "ignores PYTHONPATH"
+                return f"{command[0]} {option} {reason}, by which it enters; leave out -{found}"
+    return (
+        f"{command[0]!r} started no Python that reads PYTHONPATH and sitecustomize, by which it enters "
+        "(not python -I, -E, -S, and not with an emptied environment)"
     )
 
 

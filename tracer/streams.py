@@ -7,6 +7,7 @@ only if its row count and crc32 agree, and bytes that belong to no batch are rep
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,9 +90,12 @@ class BatchStream:
     def abandon(self) -> None:
         """Close the file as it is, after an error."""
         self._pending = []
-        if self._sink is not None:
-            self._sink.close()
-        self._writer = self._sink = None
+        sink, self._writer, self._sink = self._sink, None, None
+        if sink is not None:
+            with suppress(
+                OSError, pa.ArrowException
+            ):  # its descriptor may be gone, or the disk full
+                sink.close()
 
 
 def read_stream(

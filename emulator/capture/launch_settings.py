@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,12 @@ from typing import Final
 VARIABLE: Final = "TRNPROF_CAPTURE"
 CLAIM_NAME: Final = "capture.claim"
 """File in the trace directory; the process that made it captures. It holds the process id."""
+LEFT_PREFIX: Final = "capture.left-"
+"""Start of the name of an empty file for each process that ran models and was not captured."""
+STATE_NAME: Final = "capture.state"
+"""File made by the launcher: its first byte is STARTED once a bootstrap ran, the rest says why a capture failed."""
+STARTED: Final = b"s"
+_STATE_BYTES: Final = 4096
 BOOTSTRAP: Final = Path(__file__).parent / "startup"
 """The folder with sitecustomize.py."""
 
@@ -55,13 +62,47 @@ class Settings:
         )
 
 
-def leave_environment() -> None:
-    """Give the processes that this one starts the environment it would have had: they are not captured."""
-    os.environ.pop(VARIABLE, None)
-    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if entries and entries[0] == str(BOOTSTRAP):
-        del entries[0]
-    if entries:
-        os.environ["PYTHONPATH"] = os.pathsep.join(entries)
-    else:
-        os.environ.pop("PYTHONPATH", None)
+def prepare_state(trace_dir: Path) -> None:
+    """Make the state file, at its full size: a process may then write in it even when the disk is full.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for path in (trace_dir / CLAIM_NAME, *trace_dir.glob(LEFT_PREFIX + "*")):
+        path.unlink(missing_ok=True)
+    (trace_dir / STATE_NAME).write_bytes(b" " * _STATE_BYTES)
+
+
+def write_state(trace_dir: Path, text: str) -> None:
+    """Tell the launcher why the capture ended; without a state file nobody asks."""
+    with suppress(OSError):
+        handle = os.open(trace_dir / STATE_NAME, os.O_WRONLY)
+        try:
+            os.pwrite(handle, text.encode("utf-8", "replace")[: _STATE_BYTES - 1], 1)
+        finally:
+            os.close(handle)
+
+
+def take_state(trace_dir: Path) -> tuple[bool, str, int]:
+    """Whether any Python ran the bootstrap, why a capture failed ("" if none did), and how many processes were left out.
+
+    All of these files are removed.
+    """
+    path = trace_dir / STATE_NAME
+    left = list(trace_dir.glob(LEFT_PREFIX + "*"))
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        text = STARTED.decode()
+    for file in (path, *left):
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+    return text.startswith(STARTED.decode()), text[1:].strip(), len(left)
+
+
+def leave_mark(trace_dir: Path) -> None:
+    """This process runs models, and another one is captured: leave a mark for the launcher to count."""
+    with suppress(OSError):
+        os.close(
+            os.open(trace_dir / f"{LEFT_PREFIX}{os.getpid()}", os.O_CREAT | os.O_WRONLY, 0o644)
+        )

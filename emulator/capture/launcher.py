@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trnprof.emulator.capture.launch_settings import BOOTSTRAP, CLAIM_NAME, VARIABLE, Settings
+from trnprof.emulator.capture.launch_settings import (
+    BOOTSTRAP,
+    CLAIM_NAME,
+    VARIABLE,
+    Settings,
+    prepare_state,
+    take_state,
+)
 from trnprof.emulator.capture.store import seal_workload
 from trnprof.tracer.errors import CaptureError
 from trnprof.tracer.files import writing
@@ -27,11 +34,15 @@ class CaptureResult:
         exit_code: as a shell reports it: 128 + n for a program that signal n ended.
         captured: whether the trace now holds a workload.
         process: id of the process that was captured, None if none was.
+        started: whether any Python of the command could have been captured: it ran the capture's start-up.
+        failure: why the capture failed or ended early, "" if it did not.
     """
 
     exit_code: int
     captured: bool
     process: int | None = None
+    started: bool = True
+    failure: str = ""
 
 
 def run_captured(
@@ -58,16 +69,22 @@ def run_captured(
     check_command(command)
     with writing(trace_dir):
         trace_dir.mkdir(parents=True, exist_ok=True)
-        (trace_dir / CLAIM_NAME).unlink(missing_ok=True)
+        prepare_state(trace_dir)
     settings = Settings(trace_dir.resolve(), fake, steps, host_spans)
     try:
         child = subprocess.Popen(list(command), env=capture_environment(os.environ, settings))
     except OSError as error:
+        take_state(trace_dir)
         raise CaptureError(f"cannot start {command[0]}: {error.strerror or error}") from error
     with _signals_left_to(child):
         code = child.wait()
     process = _claimed_by(trace_dir)
-    return CaptureResult(code if code >= 0 else 128 - code, seal_workload(trace_dir), process)
+    started, failure, left = take_state(trace_dir)
+    notes = (
+        (f"{left} further process(es) ran PyTorch models and were not recorded",) if left else ()
+    )
+    exit_code = code if code >= 0 else 128 - code
+    return CaptureResult(exit_code, seal_workload(trace_dir, notes), process, started, failure)
 
 
 def check_command(command: Sequence[str]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from trnprof.emulator.capture.launch_settings import write_state
 from trnprof.emulator.capture.store import Row, WorkloadStream
 from trnprof.emulator.capture.torch_tensors import Ref
 from trnprof.tracer.errors import TrnprofError
@@ -55,7 +57,7 @@ class CaptureLog:
         self.flush()
 
     def cut(self, phase: str) -> None:
-        """A step ends here, if nothing better marks steps: what it did is written now."""
+        """A place where steps may be cut, if nothing better marks them: what ran is written now."""
         self._rows.append(Row("cut", phase=phase))
         self.flush()
 
@@ -104,12 +106,15 @@ class CaptureLog:
             self.flush()
             self.failed = True
             kind = "" if isinstance(failure, TrnprofError) else f"{type(failure).__name__}: "
-            sys.stderr.write(f"trnprof: the capture ended early: {kind}{failure}\n")
+            reason = " ".join(f"{kind}{failure}".split())
+            write_state(self._trace_dir, reason)
+            with suppress(OSError, ValueError, AttributeError):  # stderr may be closed, or None
+                sys.stderr.write(f"trnprof: the capture ended early: {reason}\n")
 
-    def close(self) -> None:
-        """The program has ended and all of it was captured."""
+    def close(self, is_interrupted: bool = False) -> None:
+        """The program has ended, by an exception if it was interrupted, and all of it was captured."""
         if self._stream is not None and not self.failed:
-            self._rows.append(Row("end"))
+            self._rows.append(Row("end", "interrupted" if is_interrupted else ""))
             self.flush()
             try:
                 self._stream.close()

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trnprof.emulator.workload import Operation, TensorRef, Workload, WorkloadStep
 
 if TYPE_CHECKING:
     from trnprof.emulator.capture.store import Row
 
+_INCOMPLETE: Final = "step {} is incomplete: the program ended in it, so its time does not compare with that of other steps"
 _Ref = tuple[int, tuple[int, ...], str, int, int, str, bool]
 
 
@@ -34,14 +35,69 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
     steps = [WorkloadStep(r.step, r.name, r.phase) for r in rows if r.kind == "step"]
     if not steps:
         operations, steps = _cut(rows, operations)
+    ends = [row.name for row in rows if row.kind == "end"]
+    if operations and (is_torn or not ends or ends[0]) and not _last_step_is_whole(rows):
+        last = operations[-1].step
+        known = {step.step: step for step in steps}
+        source = steps[-1].source if steps else "forward"
+        known[last] = WorkloadStep(last, incomplete(last), source)
+        steps = list(known.values())
+    operations = _without_tail(operations)
     operations, resident = _window(rows, operations, resident)
+    named = tuple(_named_steps(operations, steps))
+    notes = dict.fromkeys(row.arguments for row in rows if row.kind == "note")
+    notes |= dict.fromkeys(
+        _INCOMPLETE.format(s.step) for s in named if s.label == incomplete(s.step)
+    )
     return Workload(
         operations=tuple(operations),
-        steps=tuple(_named_steps(operations, steps)),
+        steps=named,
         resident=tuple(resident.values()),
-        notes=tuple(row.arguments for row in rows if row.kind == "note"),
-        complete=not is_torn and any(row.kind == "end" for row in rows),
+        notes=tuple(notes),
+        complete=not is_torn and bool(ends),
     )
+
+
+def incomplete(step: int) -> str:
+    """The label of a step that the end of the program cut short."""
+    return f"step {step} (incomplete)"
+
+
+def _last_step_is_whole(rows: Sequence[Row]) -> bool:
+    """Whether the log ends with a step's end, or with what may follow one: a loss that is read, a metric."""
+    sources = {row.phase for row in rows if row.kind == "step"}
+    ends = {"optimizer"} if sources <= {"optimizer"} else set()
+    if not sources and all(row.phase == "forward" for row in rows if row.kind == "op"):
+        ends.add("forward_end")
+    for row in reversed(rows):
+        if row.kind == "step" or (row.kind == "cut" and row.phase in ends):
+            return True
+        if row.kind == "op" and _is_work(row):  # an update written by hand has no end that is seen
+            return not sources and row.phase == "optimizer" and not _has_optimizer(rows)
+    return False
+
+
+def _has_optimizer(rows: Sequence[Row]) -> bool:
+    return any(row.kind == "cut" and row.phase == "optimizer" for row in rows)
+
+
+def _is_work(row: Row | Operation) -> bool:
+    """Whether an operation is of a forward of a module, a backward or an optimizer."""
+    return bool(row.module_class) or row.phase != "forward"
+
+
+def _without_tail(operations: list[Operation]) -> list[Operation]:
+    """What follows the last step that did work (reading results, metrics) belongs to it."""
+    if not operations:
+        return operations
+    last = operations[-1].step
+    first = next((i for i, op in enumerate(operations) if op.step == last), 0)
+    if not first or any(map(_is_work, operations[first:])):
+        return operations
+    before = operations[first - 1].step
+    if not any(_is_work(op) for op in operations[:first] if op.step == before):
+        return operations
+    return operations[:first] + [replace(op, step=before) for op in operations[first:]]
 
 
 def workload_rows(workload: Workload) -> Iterator[Row]:
@@ -147,17 +203,21 @@ def _resident(rows: Sequence[Row], roles: dict[int, str]) -> dict[int, TensorRef
 def _cut(
     rows: Sequence[Row], operations: list[Operation]
 ) -> tuple[list[Operation], list[WorkloadStep]]:
-    """Steps of a program that marked none: training turns at each forward after a backward, inference at each forward's end."""
+    """Steps of a program that marked none: training turns at each forward after a backward, inference at each forward."""
     wanted = "backward" if any(op.phase == "backward" for op in operations) else "forward"
     numbered: list[Operation] = []
     step, has_operations = 0, False
+    is_first = wanted == "forward"  # what comes before the first forward belongs to its step
     for row in rows:
         if row.kind == "op":
             op = operations[len(numbered)]
             numbered.append(replace(op, step=step) if op.step != step else op)
             has_operations = True
         elif row.kind == "cut" and row.phase == wanted and has_operations:
-            step, has_operations = step + 1, False
+            step += not is_first
+            has_operations = is_first = False
+        elif row.kind == "cut" and row.phase == wanted:
+            is_first = False
     last = numbered[-1].step if numbered else -1
     return numbered, [WorkloadStep(i, f"step {i}", "forward") for i in range(last + 1)]
 

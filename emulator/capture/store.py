@@ -32,8 +32,10 @@ class Row(NamedTuple):
     """One row of the log; what a kind does not use keeps its default.
 
     Kinds: ``op``; ``resident`` (tensors alive before the first operation); ``role`` (a tensor turned out to have this role);
-    ``step`` (it ended: name = label, phase = source); ``cut`` (a step ends here unless something better marks steps: phase =
-    forward or backward); ``window`` (only steps from step to source_line are wanted); ``note``; ``end`` (all is written).
+    ``step`` (it ended: name = label, phase = source); ``cut`` (a place where steps may be cut when the log is replayed: phase =
+    forward, one begins, or forward_end, or backward, its gradients are used up, or optimizer, its step has ended); ``window``
+    (only steps from step to source_line are wanted); ``note``; ``end`` (all is written; name = interrupted if an exception
+    ended the program).
     """
 
     kind: str
@@ -125,8 +127,12 @@ def save_workload(trace_dir: Path, workload: Workload) -> None:
     _write_sealed(trace_dir / SEALED_NAME, [to_batch(WORKLOAD, columns)])
 
 
-def seal_workload(trace_dir: Path) -> bool:
+def seal_workload(trace_dir: Path, notes: Sequence[str] = ()) -> bool:
     """Rewrite ``workload.arrows`` as ``workload.arrow``, dropping a torn tail.
+
+    Args:
+        trace_dir: trace directory.
+        notes: what the launcher adds to the notes.
 
     Returns:
         False if there is no stream, or nothing whole in it.
@@ -140,6 +146,10 @@ def seal_workload(trace_dir: Path) -> bool:
     batches, _ = read_stream(stream, WORKLOAD)
     if not batches:
         return False
+    if notes:
+        rows = [Row("note", arguments=text) for text in notes]
+        columns = dict(zip(WORKLOAD.names, zip(*rows, strict=True), strict=True))
+        batches = [*batches, to_batch(WORKLOAD, columns)]
     _write_sealed(trace_dir / SEALED_NAME, batches)
     stream.unlink(missing_ok=True)
     return True

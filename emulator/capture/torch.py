@@ -1,6 +1,7 @@
 """How is a PyTorch program captured from inside its own process? The hooks, and what each of them sets off.
 
-From the import of torch a dispatch mode sees every operation of the importing thread. Everything before the first forward of
+From the import of torch a dispatch mode sees every operation of the importing thread, or of the thread that calls the first
+model. Everything before the first forward of
 a module is set-up; then what runs inside forwards, backwards and optimizer steps, or touches their results, is the device's.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +20,11 @@ import torch.utils.data
 from torch.optim import optimizer as torch_optimizer
 
 from trnprof.emulator.capture.host_spans import HostSpans
-from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings, leave_environment
+from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings, leave_mark
 from trnprof.emulator.capture.log import CaptureLog
 from trnprof.emulator.capture.store import Row
 from trnprof.emulator.capture.torch_dispatch import CaptureMode
+from trnprof.emulator.capture.torch_left import runs_a_model
 from trnprof.emulator.capture.torch_modules import Modules
 from trnprof.emulator.capture.torch_patches import (
     patch_compile,
@@ -32,6 +35,8 @@ from trnprof.emulator.capture.torch_patches import (
 from trnprof.emulator.capture.torch_phases import Phases, Steps
 from trnprof.emulator.capture.torch_tensors import Storages
 from trnprof.tracer import recorder
+from trnprof.tracer.errors import WriteError
+from trnprof.tracer.files import writing
 
 
 def start_capture(settings: Settings) -> TorchCapture:
@@ -57,7 +62,9 @@ class TorchCapture:
         self.phases = Phases()
         self.steps = Steps(self._end_step)
         self.spans = HostSpans(settings.trace_dir)
-        self._thread = threading.get_ident()
+        self._adopting = threading.Lock()
+        self._earlier_exception = getattr(sys, "last_value", None)  # in an interactive session
+        self._is_left = False
         self._state_counts: dict[int, int] = {}
         self._window_open = False
         self._fake: Any = None
@@ -74,6 +81,7 @@ class TorchCapture:
             self._record,
             None if self._fake is None else self._fake.run,
         )
+        self._first_thread = self.mode.thread
         self.mode.cut = self._cut
         self.mode.fail = self.log.fail
 
@@ -118,7 +126,6 @@ class TorchCapture:
             self.mode.state = "off"
             return
         self.mode.state = "recording"
-        leave_environment()
         self.log.open()
         if self.settings.steps is not None:
             self.log.window(*self.settings.steps)
@@ -141,27 +148,28 @@ class TorchCapture:
             self.begin(True)
         if self.mode.state != "recording":
             return
-        self.steps.finish()
+        is_interrupted = getattr(sys, "last_value", None) is not self._earlier_exception
+        self.steps.finish(is_interrupted)
         self.mode.state = "off"
         if self.mode.host_operations:
             count = self.mode.host_operations
             self.log.note(f"{count} operations on host data (data loading) are not recorded")
         self.spans.stop()
-        self.log.close()
+        self.log.close(is_interrupted)
 
     def _claim(self) -> bool:
         if torch.utils.data.get_worker_info() is not None:
             return False
         path = self.settings.trace_dir / CLAIM_NAME
         try:
-            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-        except FileExistsError:
+            with writing(path), path.open("x") as file:
+                file.write(str(os.getpid()))
+        except WriteError as failure:
+            if isinstance(failure.__cause__, FileExistsError):
+                leave_mark(self.settings.trace_dir)
+            else:
+                self.log.fail(failure)
             return False
-        except OSError as failure:
-            self.log.fail(failure)
-            return False
-        os.write(handle, str(os.getpid()).encode())
-        os.close(handle)
         return True
 
     def _record(self, row: Row) -> None:
@@ -189,10 +197,25 @@ class TorchCapture:
             self.log.cut(phase)
 
     def _is_watched(self) -> bool:
-        return threading.get_ident() == self._thread and self.mode.state != "off"
+        return threading.get_ident() == self.mode.thread and self.mode.state != "off"
+
+    def _adopt_thread(self) -> bool:
+        """A model is called outside the watched thread: before anything was recorded, that is the one to watch."""
+        if self.mode.state == "off":
+            return False
+        with self._adopting:
+            if self.mode.state == "setup" and self.mode.thread == self._first_thread:
+                self.mode.thread = threading.get_ident()
+                if self._fake is not None:
+                    self._fake.mode.__enter__()
+                self.mode.__enter__()
+                return True
+        if self.mode.state == "recording":
+            self.log.note("models ran in further threads, which are not recorded")
+        return False
 
     def _before_forward(self, module: torch.nn.Module, args: Any) -> bool:
-        if not self._is_watched():
+        if not self._is_watched() and not self._takes_over(module):
             return False
         is_device = self.modules.depth > 0
         if not is_device and self.modules.is_device_root(
@@ -202,26 +225,35 @@ class TorchCapture:
             self.begin(False)
             if not self._is_watched():
                 return False
-            if torch._C._current_graph_task_id() == -1 and torch.is_grad_enabled():
-                self._forward_after_backward()
+            if torch._C._current_graph_task_id() == -1:
+                self._begin_forward(module)
             self.spans.enter("forward")
         self.modules.enter(module, is_device)
         self._write_residents()
         return True
 
-    def _forward_after_backward(self) -> None:
-        if self.phases.after_backward:
+    def _takes_over(self, module: torch.nn.Module) -> bool:
+        """Whether a call outside the watched thread is watched from now on; one in a forked child leaves a mark."""
+        if self._is_left and runs_a_model(module):
+            self._is_left = False
+            leave_mark(self.settings.trace_dir)
+        return self.mode.state != "off" and runs_a_model(module) and self._adopt_thread()
+
+    def _begin_forward(self, module: torch.nn.Module) -> None:
+        if torch.is_grad_enabled() and self.phases.after_backward:
             self.phases.after_backward = False
             self._cut("backward")
+        if any(True for _ in module.parameters()):
+            self._cut("forward")
 
-    def _after_forward(self, module: torch.nn.Module) -> None:
+    def _after_forward(self, module: torch.nn.Module, has_returned: bool) -> None:
         was_device = self.modules.depth > 0
         self.modules.leave()
         if was_device and not self.modules.depth:
             self.spans.leave()
-            has_parameters = any(True for _ in module.parameters())
-            if has_parameters and torch._C._current_graph_task_id() == -1:
-                self._cut("forward")
+            self.steps.is_broken |= not has_returned
+            if has_returned and torch._C._current_graph_task_id() == -1:
+                self._cut("forward_end")
 
     def _backward(self, begins: bool) -> None:
         if self._is_watched() and self.mode.state == "recording":
@@ -231,7 +263,7 @@ class TorchCapture:
                 self.spans.leave()
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if not self._is_watched():
+        if not self._is_watched() and not self._adopt_thread():
             return
         self.begin(True)
         if self.mode.state == "off":
@@ -248,7 +280,7 @@ class TorchCapture:
         if not self.phases.optimizers:
             self.phases.after_backward = False
             self.steps.mark("optimizer")
-            self.log.flush()
+            self.log.cut("optimizer")
 
     def _learn_state(self, optimizer: torch.optim.Optimizer, is_resident: bool) -> None:
         """Roles of the optimizer's state, when there is more of it than before."""
@@ -278,3 +310,4 @@ class TorchCapture:
         """A forked child records nothing, unless nobody had begun: then it may be the program."""
         if self.mode.state == "recording":
             self.mode.state = "off"
+            self._is_left = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -38,6 +39,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         state: ``setup`` until the first device operation, then ``recording``; ``off`` when another process captures.
         setup_rows: what ran during set-up, bounded.
         host_operations: how many ran on the host (data loading) since the start.
+        thread: the thread that is watched; operations of others just run.
     """
 
     supports_higher_order_operators = True
@@ -56,6 +58,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         self.state = "setup"
         self.setup_rows: list[Row] = []
         self.host_operations = 0
+        self.thread = get_ident()
         self.cut: Callable[[str], object] = lambda phase: None
         self.fail: Callable[[Exception], object] = lambda failure: None
         self._storages, self._modules = storages, modules
@@ -84,7 +87,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if self.state == "off" or operator.is_metadata:
+        if self.state == "off" or operator.is_metadata or get_ident() != self.thread:
             return self._run(func, args, kwargs) if self._run else func(*args, **kwargs)
         return self._observe(func, operator, args, kwargs)
 

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 
-def patch_module_calls(enter: Callable[[Any, Any], Any], leave: Callable[[Any], object]) -> None:
-    """Report each call of a module; ``leave`` only where ``enter`` said True.
+def patch_module_calls(
+    enter: Callable[[Any, Any], Any], leave: Callable[[Any, bool], object]
+) -> None:
+    """Report each call of a module; ``leave(module, it_returned)`` only where ``enter`` said True.
 
     Not torch's global hooks: with those, torch.compile warns into the program's output.
     """
@@ -21,9 +23,12 @@ def patch_module_calls(enter: Callable[[Any, Any], Any], leave: Callable[[Any], 
         if not enter(self, args):
             return call(self, *args, **kwargs)
         try:
-            return call(self, *args, **kwargs)
-        finally:
-            leave(self)
+            result = call(self, *args, **kwargs)
+        except BaseException:
+            leave(self, False)
+            raise
+        leave(self, True)
+        return result
 
     torch.nn.Module.__call__ = reported_call
 

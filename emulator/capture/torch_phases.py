@@ -11,6 +11,8 @@ from typing import Final
 
 import torch
 
+from trnprof.emulator.capture.replay import incomplete
+
 RANKS: Final = {"": 0, "optimizer": 1, "profiler": 2, "marker": 3}
 
 
@@ -21,12 +23,14 @@ class Steps:
         number: ordinal of the step that runs.
         source: best source of boundaries so far.
         operations: device operations in it so far.
+        is_broken: an exception has left a forward of it.
     """
 
     def __init__(self, on_end: Callable[[int, str, str], object]) -> None:
         self.number = 0
         self.source = ""
         self.operations = 0
+        self.is_broken = False
         self.on_end = on_end
         self._pending = ""
 
@@ -46,15 +50,17 @@ class Steps:
             self._pending = ""
             self._end("")
 
-    def finish(self) -> None:
-        """The program is over."""
-        self._end("")
+    def finish(self, is_interrupted: bool) -> None:
+        """The program is over, by an exception if it was interrupted."""
+        is_whole = bool(self._pending) or not (is_interrupted or self.is_broken)
+        self._end("" if is_whole else incomplete(self.number))
 
     def _end(self, label: str) -> None:
         if self.operations and self.source:
             self.on_end(self.number, label or f"step {self.number}", self.source)
             self.number += 1
             self.operations = 0
+            self.is_broken = False
 
 
 class Phases:

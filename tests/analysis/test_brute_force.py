@@ -19,16 +19,19 @@ from tests.analysis.traces import (
     build,
     core_tracks,
     event,
+    frame,
     step,
 )
 
 from trnprof.analysis.breakdown import PARTS, step_breakdown
 from trnprof.analysis.metrics import unit_counters
 from trnprof.analysis.operators import top_operators
+from trnprof.analysis.phases import PHASES, step_phases
 from trnprof.analysis.scope import Scope, device_scope
 from trnprof.analysis.utilization import engine_utilization, unit_activity
 from trnprof.analysis.waits import NONE_AFTER, UNKNOWN, idle_by_reason
 from trnprof.tracer.reader import Trace
+from trnprof.tracer.schema import TABLES
 
 CORES = 2
 LANES = [TENSOR + 10 * c + i for c in range(CORES) for i in range(7)]
@@ -255,6 +258,51 @@ def test_breakdown_is_a_partition_of_the_step(given_trace: tuple[Trace, list[Row
         }
         expected = Counter(part_of(t, own, host, window) for t in range(*window))
         assert {p: found[p] for p in PARTS} == {p: expected[p] for p in PARTS}
+
+
+PHASED_OPS: list[Row] = [
+    {"op_id": 0, "name": "mm", "phase": "forward"},
+    {"op_id": 1, "name": "mm", "phase": "backward"},
+    {"op_id": 2, "name": "add_", "phase": "optimizer"},
+]
+PHASE_SETS = (("forward", "backward", "optimizer"), ("warm-up", "optimizer", None))
+
+
+def charged_phase(instant: int, own: list[Row], phases: tuple[str | None, ...]) -> str:
+    """The earliest phase that computes, else the earliest that moves data."""
+    working = PHASES[:-1]
+    computing: set[str] = set()
+    moving: set[str] = set()
+    for row in own:
+        if instant not in inside(row, (instant, instant + 1)):
+            continue
+        op_id = row.get("op_id")
+        named = None if op_id is None else phases[op_id]
+        phase = named if named in working else "other"
+        moves = is_dma(row) or row.get("category") in ("sync", "collective")
+        (moving if moves else computing).add(phase)
+    ranked = [p for found in (computing, moving) for p in working if p in found]
+    return ranked[0] if ranked else "idle"
+
+
+@pytest.mark.parametrize("phases", PHASE_SETS)
+@settings(max_examples=10, deadline=None)
+@given(given_trace=traces())
+def test_phases_are_a_partition_of_the_step(
+    phases: tuple[str | None, ...], given_trace: tuple[Trace, list[Row]]
+) -> None:
+    trace, rows = given_trace
+    ops = frame(TABLES["ops"], [{**o, "phase": p} for o, p in zip(PHASED_OPS, phases, strict=True)])
+    scope = opened(trace)
+    parts = {(r["window"], r["unit_id"]): r for r in step_breakdown(scope).to_dicts()}
+    for found in step_phases(scope, ops).iter_rows(named=True):
+        window, core = WINDOWS[found["window"]], found["unit_id"] - 2
+        assert sum(found[p] for p in PHASES) == found["total_ns"] == window[1] - window[0]
+        own = [r for r in counted(rows) if core_of(r) == core]
+        expected = Counter(charged_phase(t, own, phases) for t in range(*window))
+        assert {p: found[p] for p in PHASES} == {p: expected[p] for p in PHASES}
+        part = parts[found["window"], found["unit_id"]]
+        assert found["idle"] == part["idle"] + part["host"]
 
 
 def roofline_ns(own: list[Row], window: tuple[int, int]) -> float:

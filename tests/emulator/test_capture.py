@@ -121,14 +121,15 @@ def test_module_paths_reach_into_the_backward() -> None:
 
 def test_foreach_and_single_tensor_optimizers() -> None:
     _, foreach = run("mlp.py", "AdamW", "1", "fine")
-    _, single = run("mlp.py", "AdamW", "0", "fine")
+    _, single = run("mlp.py", "SGD", "0", "fine")
     lerp = [o for o in foreach.operations if o.name == "_foreach_lerp_"]
     assert len(lerp) == 3
     assert len(lerp[0].inputs) == 8  # first moments and gradients of 4 parameters
     assert len(lerp[0].outputs) == 4
     assert {o.role for o in lerp[0].outputs} == {"optimizer_state"}
-    singles = [o for o in single.operations if o.name == "lerp_" and o.step == 0]
-    assert [o.outputs[0].shape for o in singles] == [o.shape for o in lerp[0].outputs]
+    singles = [o for o in single.operations if o.phase == "optimizer" and o.step == 0]
+    shapes = [o.outputs[0].shape for o in singles if not o.is_view]
+    assert shapes == [o.shape for o in lerp[0].outputs]
     kinds = Counter(o.phase for o in single.operations)
     assert kinds["forward"] == Counter(o.phase for o in foreach.operations)["forward"]
 
@@ -229,19 +230,19 @@ def test_features_of_training_scripts() -> None:
     assert {o.phase for o in clipping} == {"optimizer"}
 
 
-@pytest.mark.parametrize("start", ["fork", "none"])
-def test_data_loading_is_the_hosts(start: str) -> None:
-    _, workload = run("loader.py", start)
+def test_data_loading_is_the_hosts() -> None:
+    _, workload = run("loader.py", "none")
     assert [s.source for s in workload.steps] == ["optimizer"] * 2
     assert compute(workload, "forward", 0)[:1] == ["addmm"]
     assert not [o for o in workload.operations if o.name in ("sub", "stack", "cat", "randperm")]
 
 
 @pytest.mark.parametrize("grad", ["grad", "inference_mode"])
-def test_each_forward_of_inference_is_a_step(grad: str) -> None:
+def test_each_forward_of_inference_is_a_step_with_the_reading_of_its_result(grad: str) -> None:
     _, workload = run("inference.py", grad, "forward")
     assert [(s.step, s.source) for s in workload.steps] == [(i, "forward") for i in range(4)]
-    assert [compute(workload, "forward", i) for i in range(4)] == [["addmm", "_softmax"]] * 4
+    names = ["addmm", "_softmax", "sum", "_local_scalar_dense"]
+    assert [compute(workload, "forward", i) for i in range(4)] == [names] * 4
 
 
 @pytest.mark.parametrize("source", ["marker", "profiler"])
@@ -268,14 +269,16 @@ def test_fake_tensors_need_no_memory_and_answer_questions() -> None:
     assert output.splitlines()[0] == "0.000 0.0 False 0.0 0.0"
     tokens, width, layers, words = 2 * 512, 2048, 24, 32000
     linear = 2 * tokens * (12 * width * width * layers + width * words)
+    # attention has products of 2 sequences, 16 heads, 512 x 512 positions, 128 channels: two forward, five backward
+    product = layers * 2 * (2 * 16 * 512 * 512 * 128)
     forward = sum(
         o.model_flops for o in workload.operations if o.step == 0 and o.phase == "forward"
     )
-    assert forward == linear
+    assert forward == linear + 2 * product
     backward = sum(
         o.model_flops for o in workload.operations if o.step == 0 and o.phase == "backward"
     )
-    assert backward == 2 * linear
+    assert backward == 2 * linear + 5 * product
     parameters = [r for r in workload.resident if r.role == "parameter"]
     embedding, block = words * width, 12 * width**2 + 13 * width
     assert sum(r.storage_nbytes for r in parameters) == 2 * (embedding + layers * block + 2 * width)

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 VARIABLE = "TRNPROF_CAPTURE"
+STATE_NAME = "capture.state"
 
 
 class TorchFinder:
@@ -42,10 +43,28 @@ def start_capture() -> None:
     """Start the capture with the settings that the launcher left."""
     text = os.environ.get(VARIABLE)
     if text:
-        from trnprof.emulator.capture.launch_settings import Settings
-        from trnprof.emulator.capture.torch import start_capture as start
+        from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings
 
-        start(Settings.from_json(text))
+        settings = Settings.from_json(text)
+        if (settings.trace_dir / CLAIM_NAME).exists():
+            from trnprof.emulator.capture.torch_left import watch_left_process
+
+            watch_left_process(settings.trace_dir)
+        else:
+            from trnprof.emulator.capture.torch import start_capture as start
+
+            start(settings)
+
+
+def tell_started() -> None:
+    """Let the launcher know that this bootstrap ran."""
+    import json
+
+    path = os.path.join(json.loads(os.environ[VARIABLE])["dir"], STATE_NAME)
+    if os.path.exists(path):
+        handle = os.open(path, os.O_WRONLY)
+        os.write(handle, b"s")
+        os.close(handle)
 
 
 def guarded(action: Any) -> None:
@@ -74,4 +93,5 @@ def run_hidden() -> None:
 
 if os.environ.get(VARIABLE):
     sys.meta_path.insert(0, TorchFinder())
+    guarded(tell_started)
     guarded(run_hidden)
