@@ -233,26 +233,25 @@ def _what_to_try(window: Mapping[str, Any], advice: Advice | None, total_ns: flo
 def _optimizer_advice(window: Mapping[str, Any]) -> Advice | None:
     """Fused, the update passes over the parameters once: it needs no less than the heaviest of its operators does.
 
-    Where the emulator fused the kernels already, it moves no fewer bytes, so that all their rooflines remain.
+    Where the emulator merged the kernels already, the form makes next to no difference: nothing is proposed.
     """
     how, phases = window.get("optimizer"), window.get("phases")
-    if not how or not phases or phases["optimizer_ns"] < OPTIMIZER_SHARE * phases["total_ns"]:
+    if not how or how["is_merged"] or not phases:
+        return None
+    if phases["optimizer_ns"] < OPTIMIZER_SHARE * phases["total_ns"]:
         return None
     kernels = round(how["kernel_count"] / max(1, window["steps"]))
     if how["form"] == "single" and kernels >= MANY_KERNELS:
         remedy = "foreach=True or fused=True in the optimizer"
-    elif how["form"] == "foreach" and not how["is_merged"]:
+    elif how["form"] == "foreach":
         remedy = "fused=True in the optimizer"
     else:
         return None
     rows = window["operators"] if isinstance(window["operators"], list) else []
     floors = [o["roofline_ns"] or 0.0 for o in rows if o["phase"] == "optimizer"]
-    floor_ns = sum(floors) if how["is_merged"] else max(floors, default=0.0)
+    floor_ns = max(floors, default=0.0)
     share = format_percent(phases["optimizer_ns"] / phases["total_ns"])
-    merged = (
-        ", which the emulator's fused execution merges in part already" if how["is_merged"] else ""
-    )
-    text = f"{remedy} (it takes {share} of the {_noun(window)} in {kernels} kernels{merged})"
+    text = f"{remedy} (it takes {share} of the {_noun(window)} in {kernels} kernels)"
     return Advice(text, phases["optimizer_ns"] - floor_ns)
 
 
