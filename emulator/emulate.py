@@ -125,7 +125,7 @@ def emulate(
             )
             graph = lowered.tasks.graph(progress.end_ps, progress.last_event)
             outcome = schedule(graph, progress.servers)
-            times, levels = hbm.advance(operations, lowered, outcome, progress.end_ps)
+            times, levels = hbm.advance(operations, first, lowered, outcome, progress.end_ps)
             _count(writer, times, levels)
             _write_events(
                 writer, step.step, lowered.tasks, graph, outcome, progress, len(module_ids), edges

@@ -37,13 +37,15 @@ class HbmOccupancy:
     def advance(
         self,
         operations: Sequence[Operation],
+        first_position: int,
         lowered: LoweredStep,
         schedule: Schedule,
         step_start_ps: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Samples of one step: (timestamp_ns, bytes), in time order, one a distinct time.
 
-        A storage counts from the first transfer that touches it until the end of the last one before it was freed.
+        A storage counts from the first transfer that touches it until everything issued before it was freed has ended: memory
+        is handed back in program order, as PyTorch's allocator does on a stream.
         """
         changes: list[tuple[int, int]] = []
         for storage, nbytes in lowered.hbm_storages.items():
@@ -52,12 +54,10 @@ class HbmOccupancy:
                 task = lowered.first_task.get(storage)
                 when = step_start_ps if task is None else int(schedule.start_ps[task])
                 changes.append((when, nbytes))
-        for op in operations:
-            for storage in op.freed:
-                freed = self.live.pop(storage, 0)
-                task = lowered.last_task.get(storage)
-                when = step_start_ps if task is None else int(schedule.end_ps[task])
-                changes.append((when, -freed))
+        finished = _finished_ps(lowered, schedule, first_position, len(operations), step_start_ps)
+        for offset, op in enumerate(operations):
+            when = int(finished[offset])
+            changes.extend((when, -self.live.pop(storage, 0)) for storage in op.freed)
         if not changes:
             return np.empty(0, np.int64), np.empty(0, np.float64)
         # allocations come before frees at one instant, so that the peak is not understated
@@ -68,3 +68,15 @@ class HbmOccupancy:
         self.occupied_bytes = int(levels[-1])
         last = np.append(times[1:] != times[:-1], True)
         return times[last], levels[last].astype(np.float64)
+
+
+def _finished_ps(
+    lowered: LoweredStep, schedule: Schedule, first_position: int, count: int, step_start_ps: int
+) -> NDArray[np.int64]:
+    """int64[count + 1]: when all tasks of the operations before each one have ended."""
+    latest = np.full(count + 1, step_start_ps, np.int64)
+    tasks = lowered.tasks
+    if len(tasks):
+        owner = np.array([label.op for label in tasks.labels], np.int64)[tasks.label_ids]
+        np.maximum.at(latest, owner - first_position + 1, schedule.end_ps)
+    return np.maximum.accumulate(latest)

@@ -27,14 +27,13 @@ class LoweredStep:
         tasks: the task list; labels name operations by their position in the workload.
         plans: one an operation of the step.
         hbm_storages: storages that lie in HBM during this step, with sizes in bytes.
-        first_task, last_task: first and last task that move a storage to or from HBM.
+        first_task: first task that moves a storage to or from HBM.
     """
 
     tasks: TaskList
     plans: tuple[OpPlan, ...]
     hbm_storages: dict[int, int]
     first_task: dict[int, int]
-    last_task: dict[int, int]
 
 
 def lower_step(
@@ -71,4 +70,4 @@ def lower_step(
         members = [Member(first_position + i, operations[i], plans[i]) for i in group]
         emit_kernel(state, members)
     flush(state, first_position + len(operations) - 1)
-    return LoweredStep(state.tasks, plans, state.hbm_storages, state.first_task, state.last_task)
+    return LoweredStep(state.tasks, plans, state.hbm_storages, state.first_task)

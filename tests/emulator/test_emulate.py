@@ -249,9 +249,12 @@ def brute_force_hbm(workload: Workload, execution: str) -> tuple[list[tuple[int,
         for storage, nbytes in lowered.hbm_storages.items():
             resident.setdefault(storage, nbytes)
             born.setdefault(storage, int(outcome.start_ps[lowered.first_task[storage]]))
-        for storage in {s for o in operations for s in o.freed} & set(born):
-            task = lowered.last_task.get(storage)
-            died[storage] = clock if task is None else int(outcome.end_ps[task])
+        labels = list(lowered.tasks.labels)
+        owners = [labels[i].op for i in lowered.tasks.label_ids]
+        for position, operation in enumerate(operations, start=first):
+            before = [end for end, op in zip(outcome.end_ps, owners, strict=True) if op < position]
+            for storage in set(operation.freed) & set(born):
+                died[storage] = max([clock, *map(int, before)])
         state = carry_state(outcome.state, np.arange(len(outcome.end_ps)))
         clock, first = int(outcome.end_ps.max()), first + len(operations)
     forever = clock + 1
