@@ -7,6 +7,8 @@ only if its row count and crc32 agree, and bytes that belong to no batch are rep
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +41,10 @@ def is_whole(batch: pa.RecordBatch, metadata: pa.KeyValueMetadata | None) -> boo
     return bool(metadata.get(b"crc32") == f"{batch_crc32(batch):08x}".encode())
 
 
+_LOST: list[pa.OSFile] = []
+"""Files whose descriptor is no longer theirs; kept for as long as the process lives."""
+
+
 class BatchStream:
     """One stream file of one table: batches are collected by ``append`` and written by ``flush``.
 
@@ -52,6 +58,7 @@ class BatchStream:
         self._batch_rows = batch_rows
         self._pending: list[pa.RecordBatch] = []
         self._sink: pa.OSFile | None = None
+        self._identity: tuple[int, int] | None = None
         self._writer: ipc.RecordBatchStreamWriter | None = None
 
     def append(self, batch: pa.RecordBatch) -> None:
@@ -73,7 +80,9 @@ class BatchStream:
             if self._writer is None:
                 self.path.parent.mkdir(exist_ok=True)
                 self._sink = pa.OSFile(str(self.path), "wb")
+                self._identity = _identity(self._sink)
                 self._writer = ipc.new_stream(self._sink, self.table.arrow, options=_OPTIONS)
+            self._check_descriptor()
             for first in range(0, joined.num_rows, self._batch_rows):
                 batch = normalized(joined.slice(first, self._batch_rows))
                 self._writer.write_batch(batch, custom_metadata=batch_metadata(batch))
@@ -83,19 +92,36 @@ class BatchStream:
         self.flush()
         with writing(self.path):
             if self._writer is not None and self._sink is not None:
+                self._check_descriptor()
                 self._writer.close()
                 self._sink.close()
                 self._writer = self._sink = None
 
+    def _check_descriptor(self) -> None:
+        """A recorded program may close descriptors that are not its own, and the next file it opens gets our number."""
+        if self._sink is not None and _identity(self._sink) != self._identity:
+            raise OSError(errno.EBADF, "the recorded program closed this file")
+
     def abandon(self) -> None:
-        """Close the file as it is, after an error."""
+        """Close the file as it is, after an error; never one that took its descriptor's number."""
         self._pending = []
         sink, self._writer, self._sink = self._sink, None, None
-        if sink is not None:
+        if sink is not None and _identity(sink) not in (None, self._identity):
+            _LOST.append(sink)  # its destructor would close the file of another
+        elif sink is not None:
             with suppress(
                 OSError, pa.ArrowException
             ):  # its descriptor may be gone, or the disk full
                 sink.close()
+
+
+def _identity(sink: pa.OSFile) -> tuple[int, int] | None:
+    """Device and inode behind an open file, None if its descriptor is closed."""
+    try:
+        status = os.fstat(sink.fileno())
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def read_stream(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trnprof.tracer.batches import batch_crc32, join_batches, normalized, to_batch
-from trnprof.tracer.schema import EVENTS, GROUPS
+from trnprof.tracer.errors import WriteError
+from trnprof.tracer.schema import EVENTS, GROUPS, TABLES
 from trnprof.tracer.streams import BatchStream, read_stream
 
 ROWS = 12
@@ -172,3 +174,24 @@ def test_lists_round_trip(tmp_path: Path) -> None:
     assert problems == []
     assert [b.num_rows for b in batches] == [2, 1]
     assert pa.Table.from_batches(batches).to_pydict() == rows
+
+
+def test_a_file_that_took_our_descriptor_is_not_written_into(tmp_path: Path) -> None:
+    """A program may close every descriptor (os.closerange); its next file then has our number."""
+    table = TABLES["counters"]
+    batch = to_batch(table, {"track_id": [0], "timestamp_ns": [1], "value": [2.0]})
+    stream = BatchStream(tmp_path / "ours.arrows", table, 10)
+    stream.append(batch)
+    stream.flush()
+    number = stream._sink.fileno()  # type: ignore[union-attr]
+    os.close(number)
+    theirs = os.open(tmp_path / "theirs.txt", os.O_CREAT | os.O_WRONLY)
+    assert theirs == number
+    stream.append(batch)
+    with pytest.raises(WriteError, match=r"ours\.arrows"):
+        stream.flush()
+    stream.abandon()
+    os.write(theirs, b"mine")
+    os.close(theirs)
+    assert (tmp_path / "theirs.txt").read_bytes() == b"mine"
+    assert sum(b.num_rows for b in read_stream(tmp_path / "ours.arrows", table)[0]) == 1
