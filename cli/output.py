@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from trnprof.cli.diagnostics import ExitCode
-from trnprof.tracer.errors import OutputExistsError, WriteError
-from trnprof.tracer.files import written_beside
+from trnprof.tracer.errors import WriteError
+from trnprof.tracer.files import check_output_file, written_beside
 
 
 def show(text: str) -> None:
@@ -39,13 +39,6 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
         OutputExistsError: it is there and ``force`` was not given, or it is a directory.
         WriteError: it cannot be written.
     """
-    if path.is_dir():
-        raise OutputExistsError(f"{path} is a directory; name a file")
-    if path.exists() and not force:
-        raise OutputExistsError(
-            f"{path} exists; give --force to replace it, or choose another path"
-        )
-    if not path.parent.is_dir():
-        raise WriteError(f"cannot write {path}: there is no directory {path.parent}; create it")
+    check_output_file(path, force=force)
     with written_beside(path) as beside:
         beside.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")

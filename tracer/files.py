@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from trnprof.tracer.errors import WriteError
+from trnprof.tracer.errors import OutputExistsError, WriteError
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free space or write elsewhere",
@@ -68,6 +68,23 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def check_output_file(path: Path, *, force: bool) -> None:
+    """Refuse a file to write before any work is done for it.
+
+    Raises:
+        OutputExistsError: it is there and ``force`` was not given, or it is a directory.
+        WriteError: its directory does not exist.
+    """
+    if path.is_dir():
+        raise OutputExistsError(f"{path} is a directory; name a file")
+    if path.exists() and not force:
+        raise OutputExistsError(
+            f"{path} exists; give --force to replace it, or choose another path"
+        )
+    if not path.parent.is_dir():
+        raise WriteError(f"cannot write {path}: there is no directory {path.parent}; create it")
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -38,8 +38,3 @@ def model_flops(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out:
     """
     count = flop_registry.get(packet) or _ALSO.get(packet)
     return 0.0 if count is None else float(count(*args, **kwargs, out_val=out))
-
-
-def counts_flops(packet: Any) -> bool:
-    """Whether this operator is counted."""
-    return packet in flop_registry or packet in _ALSO

@@ -50,14 +50,7 @@ def load_piece(
         stream: ordinal among the kernel's loads; decides the queue.
         after: what the trigger waits for.
     """
-    cost = dma_cost(
-        state.core,
-        nbytes,
-        access.row_bytes,
-        write=False,
-        software=access.software,
-        efficiency=access.efficiency,
-    )
+    cost = _cost(state, access, nbytes, write=False)
     queue = GATHER_QUEUE if access.software else LOAD_QUEUES[stream % len(LOAD_QUEUES)]
     engine = GPSIMD if access.software else SYNC
     label = _label(state, f"load {name}", position, access.ref, access.row_bytes, nbytes)
@@ -95,14 +88,7 @@ def store(
     for share, made in [(r.share, [data(r)]) for r in ready] or [(1.0, [])]:
         upto = round(access.nbytes * share)
         nbytes, sent = max(1, upto - sent), upto
-        cost = dma_cost(
-            state.core,
-            nbytes,
-            access.row_bytes,
-            write=True,
-            software=access.software,
-            efficiency=access.efficiency,
-        )
+        cost = _cost(state, access, nbytes, write=True)
         label = _label(state, f"store {name}", position, access.ref, access.row_bytes, nbytes, True)
         task = _transfer(state, label, nbytes, cost, GPSIMD, STORE_QUEUE, made + waits)
         waits = []
@@ -182,6 +168,18 @@ def _transfer(
     lag = max(0, cost.start_ps - cost.issue_ps)
     return tasks.add(
         label, cost.transfer_ps, servers, [Dependency(first, lag, QUEUE)], nbytes=nbytes
+    )
+
+
+def _cost(state: CoreState, access: Access, nbytes: int, *, write: bool) -> DmaCost:
+    """What moving so much of an access takes."""
+    return dma_cost(
+        state.core,
+        nbytes,
+        access.row_bytes,
+        write=write,
+        software=access.software,
+        efficiency=access.efficiency,
     )
 
 

@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from trnprof.tracer.errors import OutputExistsError, TrnprofError, WriteError
-from trnprof.tracer.files import written_beside
+from trnprof.tracer.errors import TrnprofError
+from trnprof.tracer.files import check_output_file, written_beside
 from trnprof.tracer.formats.perfetto_arguments import (
     EVENT_ARGUMENTS,
     TEXT,
@@ -115,7 +115,7 @@ def export(
     target = Path(out_path)
     if flows not in FLOW_CHOICES:
         raise TrnprofError(f"no flows {flows!r}; choose one of {', '.join(FLOW_CHOICES)}")
-    _check_output(target, force=force)
+    check_output_file(target, force=force)
     plan = make_plan(trace)
     arrows = place_flows(trace, chosen_edges(trace, flows, plan.placement), plan.placement)
     with written_beside(target) as beside:
@@ -135,17 +135,6 @@ def export(
         flows_undrawn=arrows.undrawn,
         offsets_ns={a.name: s for a, s in zip(plan.axes.axes, plan.shifts_ns, strict=True)},
     )
-
-
-def _check_output(target: Path, *, force: bool) -> None:
-    if target.is_dir():
-        raise OutputExistsError(f"{target} is a directory; name a file")
-    if target.exists() and not force:
-        raise OutputExistsError(
-            f"{target} exists; give --force to replace it, or choose another path"
-        )
-    if not target.parent.is_dir():
-        raise WriteError(f"cannot write {target}: there is no directory {target.parent}; create it")
 
 
 def _write(
