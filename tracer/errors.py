@@ -4,6 +4,7 @@
 
     TrnprofError               exit 2: bad input or our failure, told in one line
     ├── TraceError             a trace directory that is missing, empty, unreadable or of another schema
+    ├── ProfileError           a profile to import that cannot be read, or is of no known format
     ├── OutputExistsError      an output is there already and --force was not given
     ├── WriteError             the disk is full, the directory read-only, …
     ├── SystemDescriptionError a system description that is unknown, malformed or incomplete
@@ -21,6 +22,10 @@ class TrnprofError(Exception):
 
 class TraceError(TrnprofError):
     """A trace that is missing, empty, unreadable or of an unknown schema."""
+
+
+class ProfileError(TrnprofError):
+    """A profile to import that cannot be read, or is of no known format."""
 
 
 class OutputExistsError(TrnprofError):

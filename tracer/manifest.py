@@ -94,8 +94,8 @@ def is_trace(path: Path) -> bool:
     return (path / FRAGMENTS).is_dir()
 
 
-def claim(path: Path, writer: str) -> int:
-    """Create the fragment of ``writer`` and claim its number: $RANK if that is set and free, else the lowest free one.
+def claim(path: Path, writer: str, number: int | None = None) -> int:
+    """Create the fragment of ``writer`` and claim a number: the one given, else $RANK if that is free, else the lowest free one.
 
     Raises:
         WriteError: the name is not usable as a file name or taken, every number is, or the directory is not writable.
@@ -107,7 +107,10 @@ def claim(path: Path, writer: str) -> int:
     directory = path / FRAGMENTS
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
-        number = _claim_number(directory)
+        if number is None:
+            number = _claim_number(directory)
+        else:
+            claim_exactly(path, writer, number)
         if not _create(directory / f"{writer}.json"):
             (directory / f"{_CLAIM}{number}").unlink(missing_ok=True)
             raise WriteError(
@@ -117,7 +120,11 @@ def claim(path: Path, writer: str) -> int:
 
 
 def claim_exactly(path: Path, writer: str, number: int) -> None:
-    """Take ``number`` for ``writer`` in a directory that nobody else writes (merge and compact)."""
+    """Take ``number`` for ``writer``, where somebody hands the numbers out.
+
+    Raises:
+        WriteError: it is taken, or the directory is not writable.
+    """
     directory = path / FRAGMENTS
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)

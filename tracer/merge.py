@@ -63,13 +63,22 @@ def merge(
     with directory_beside(target) as root:
         _transfer_all(traces, root)
         _write_shared(traces, root)
-        flows = collective_flows(open_trace(root))
-        if flows.height:
-            names = {f["writer"] for f in read_fragments(root)[0]}
-            with TraceWriter(root, writer=_free_name("merge", names)) as writer:
-                writer.append_flows({name: flows[name] for name in flows.columns})
+        add_collective_flows(root)
         _merge_manifests(traces, root)
     return target
+
+
+def add_collective_flows(root: Path) -> None:
+    """Write the flows that tie collectives together across the writers of a trace, as one more writer; see ``collective_flows``.
+
+    Raises:
+        WriteError: they could not be written.
+    """
+    flows = collective_flows(open_trace(root))
+    if flows.height:
+        names = {f["writer"] for f in read_fragments(root)[0]}
+        with TraceWriter(root, writer=_free_name("merge", names)) as writer:
+            writer.append_flows({name: flows[name] for name in flows.columns})
 
 
 def collective_flows(trace: Trace) -> pl.DataFrame:

@@ -89,6 +89,7 @@ class TraceWriter:
         path: str | os.PathLike[str],
         *,
         writer: str,
+        number: int | None = None,
         clocks: Sequence[Clock] = (),
         command: Sequence[str] | None = None,
         flush_rows: int = 65_536,
@@ -101,6 +102,7 @@ class TraceWriter:
         Args:
             path: the trace directory, ``NAME.trnprof``.
             writer: name of this writer, unique in the directory (``emulator``, ``rank0``, …).
+            number: its number where somebody hands them out; None: $RANK if that is free, else the lowest free one.
             clocks: the clocks its tracks refer to.
             command: what is recorded, for the fragment.
             flush_rows: rows after which everything kept is written; also the most rows a batch on disk has.
@@ -118,7 +120,7 @@ class TraceWriter:
         if reproducible:
             clocks = [Clock(c.clock_id, c.kind) for c in clocks]
             command = None
-        self.number = claim(self.path, writer)
+        self.number = claim(self.path, writer, number)
         self._fragment = new_fragment(writer, self.number, clocks, command)
         self._flush_rows, self._flush_seconds = flush_rows, flush_seconds
         self._shard_rows = shard_rows
@@ -130,6 +132,7 @@ class TraceWriter:
             table.name: _Rolling(self.path, writer, table, flush_rows)
             for table in (EVENTS, COUNTERS, FLOWS)
         }
+        self._longest_ns: dict[int, int] = {}
         self._unflushed_rows = 0
         self._last_flush = time.monotonic()
         self._state = "open"
@@ -217,6 +220,44 @@ class TraceWriter:
         self._flush_uncopied(batch)
         return ids
 
+    def write_shard(self, parts: Sequence[Mapping[str, Any]]) -> NDArray[np.uint64]:
+        """Write events as one sealed shard of their own, at once: for a writer that has its rows already and fears no kill.
+
+        Args:
+            parts: column name → values each, without ``event_id``; at most ``shard_rows`` rows together.
+
+        Returns:
+            The event ids, by row.
+
+        Raises:
+            ColumnError: the columns do not fit the table.
+            ValueError: more rows than a shard may have.
+            WriteError: it could not be written.
+        """
+        self._check_open()
+        counts = [len(next(iter(part.values()), ())) for part in parts]
+        rows = sum(counts)
+        if rows > self._shard_rows:
+            raise ValueError(f"write_shard: {rows} rows, but shard_rows is {self._shard_rows}")
+        ids = self.reserve(rows)
+        rolling = self._rolling["events"]
+        if rolling.reserved[-1] > rows or rolling.streams[-1].rows:
+            raise ValueError("write_shard: this writer has appended or reserved events already")
+        rolling.reserved[-1] = self._shard_rows + 1  # nothing more fits into it
+        firsts = np.cumsum([0, *counts])
+        batches = [
+            to_batch(EVENTS, {"event_id": ids[first : first + count], **part})
+            for part, first, count in zip(parts, firsts, counts, strict=False)
+            if count
+        ]
+        if batches:
+            try:
+                self._seal_shard(f"events/{rolling.streams[-1].path.stem}.arrow", EVENTS, batches)
+            except BaseException:
+                self._break()
+                raise
+        return ids
+
     def append_flows(self, columns: Mapping[str, Any] | pa.RecordBatch) -> None:
         """Append flows; see ``append_events``."""
         self._append(FLOWS, columns)
@@ -229,6 +270,12 @@ class TraceWriter:
         """Put a warning into the fragment."""
         self._check_open()
         self._fragment["warnings"].append(text)
+        write_fragment(self.path, self._fragment)
+
+    def set_audit(self, findings: Sequence[Mapping[str, Any]]) -> None:
+        """Put what is doubtful of an imported profile into the fragment."""
+        self._check_open()
+        self._fragment["audit"] = list(findings)
         write_fragment(self.path, self._fragment)
 
     def flush(self) -> None:
@@ -290,7 +337,6 @@ class TraceWriter:
             error.add_note("the trace could not be sealed either; what was flushed stays readable")
 
     def _seal_streams(self) -> None:
-        longest_ns: dict[int, int] = {}
         for stream in (
             *self._streams("events"),
             *self._streams("counters", "flows"),
@@ -302,18 +348,20 @@ class TraceWriter:
             if problems:
                 raise WriteError(f"{self.path}: {problems[0].message}; the disk may be failing")
             if stream.table.name == "tracks":
-                batches = with_max_durations(batches, longest_ns)
-            file = f"{stream.table.name}/{stream.path.stem}.arrow"
-            sealed = seal_shard(self.path, file, stream.table, batches)
-            for track, duration in zip(
-                sealed.track_ids.tolist(), sealed.max_duration_ns.tolist(), strict=True
-            ):
-                longest_ns[track] = max(longest_ns.get(track, 0), duration)
-            self._fragment["shards"].append(sealed.entry)
-            write_fragment(self.path, self._fragment)
+                batches = with_max_durations(batches, self._longest_ns)
+            self._seal_shard(f"{stream.table.name}/{stream.path.stem}.arrow", stream.table, batches)
             with writing(stream.path):
                 stream.path.unlink()
         self._fragment["sealed"] = True
+        write_fragment(self.path, self._fragment)
+
+    def _seal_shard(self, file: str, table: Table, batches: Sequence[pa.RecordBatch]) -> None:
+        sealed = seal_shard(self.path, file, table, batches)
+        for track, duration in zip(
+            sealed.track_ids.tolist(), sealed.max_duration_ns.tolist(), strict=True
+        ):
+            self._longest_ns[track] = max(self._longest_ns.get(track, 0), duration)
+        self._fragment["shards"].append(sealed.entry)
         write_fragment(self.path, self._fragment)
 
     def _streams(self, *tables: str) -> list[BatchStream]:
