@@ -67,6 +67,13 @@ IS_DMA: Final = (pl.col("kind") == "dma_queue") | pl.col("category").is_in(["dma
 IS_COLLECTIVE: Final = (pl.col("kind") == "collective_stream") | (
     pl.col("category") == "collective"
 )
+_FLOPS: Final = (
+    "hardware_flops",
+    "transpose_flops",
+    "adjusted_hardware_flops",
+    "adjusted_transpose_flops",
+)
+_TRAFFIC: Final = ("hbm_read_bytes", "hbm_write_bytes")
 IS_MATMUL_ENGINE: Final = (pl.col("kind") != "engine") | (pl.col("resource") == "Tensor")
 """FLOPs of the other engines are not matmul FLOPs and have no part in HFU and MFU."""
 
@@ -91,10 +98,11 @@ def dtype_multipliers(trace: Trace) -> dict[str, float]:
 
 
 def tensor_peaks(trace: Trace) -> dict[str, float]:
-    """Dense peak FLOP/s of a Tensor track by datatype, under the names of DTYPE_ALIASES; {} without a peaks table."""
+    """Dense peak FLOP/s of a Tensor track, or of a GPU, by datatype, under the names of DTYPE_ALIASES; {} without a peaks table."""
     names = {alias: dtype for dtype, aliases in DTYPE_ALIASES.items() for alias in aliases}
     is_tensor = (pl.col("track_kind") == "engine") & pl.col("track_name").is_in(["Tensor", ""])
-    rows = trace.peaks.filter(is_tensor & (pl.col("sparsity") == "dense"))
+    is_gpu = pl.col("track_kind").is_in(["chip", "stream"])
+    rows = trace.peaks.filter((is_tensor | is_gpu) & (pl.col("sparsity") == "dense"))
     lower = rows["dtype"].cast(pl.String).str.to_lowercase().to_list()
     return {names.get(d, d): float(p) for d, p in zip(lower, rows["flops_per_s"], strict=True)}
 
@@ -124,12 +132,14 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
 
     Returns:
         One row a window and unit: window, unit_id, replica_count, peak_flops, peak_bytes_per_s, dma_peak_bytes_per_s,
-        total_time, total_active_time, FLOPs, bytes and counts under Neuron Explorer's names.
+        total_time, total_active_time, FLOPs, bytes and counts under Neuron Explorer's names. FLOPs and HBM bytes are null where the
+        trace does not have them.
     """
     keys = ["window", "unit_id"]
     inside = with_adjusted_flops(scope.in_windows(scope.events), trace)
     is_transpose, starts = pl.col("is_transpose"), pl.col("starts_inside")
     length = pl.col("end_ns") - pl.col("start_ns")
+    measured = _measured(scope, trace)
     sums = inside.group_by(keys).agg(
         hardware_flops=pl.col("matmul_flops").sum(),
         transpose_flops=pl.col("matmul_flops").filter(is_transpose).sum(),
@@ -155,7 +165,46 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
         wide = wide.join(frame, on=keys, how="left")
     in_seconds = [(pl.col(n).fill_null(0) / 1e9).alias(n) for n in unions]
     counted = wide.with_columns(in_seconds).with_columns(pl.exclude(keys).fill_null(0))
-    return counted.join(unit_peaks(scope, trace), on="unit_id", how="left").sort(keys)
+    return (
+        counted.join(measured, on="unit_id", how="left")
+        .with_columns(
+            *(pl.when("has_flops").then(pl.col(n)).alias(n) for n in _FLOPS),
+            *(pl.when("has_traffic").then(pl.col(n)).alias(n) for n in _TRAFFIC),
+        )
+        .drop("has_flops", "has_traffic")
+        .join(unit_peaks(scope, trace), on="unit_id", how="left")
+        .sort(keys)
+    )
+
+
+def _measured(scope: Scope, trace: Trace) -> pl.DataFrame:
+    """Whether a unit's FLOPs and HBM traffic are in the trace, so that a sum of nothing is 0 and not unknown.
+
+    The emulator gives both. A profile has the FLOPs if any computing event has some. HBM traffic goes through the DMA queues of a
+    unit with engines; what kernels on streams read and write is in no profile.
+
+    Returns:
+        unit_id, has_flops, has_traffic.
+    """
+    known = pl.lit(trace.is_simulation or "imported" not in trace.manifest)
+    is_compute = pl.col("category") == "compute"
+    found = scope.events.group_by("unit_id").agg(
+        has_flops=pl.col("flops").is_not_null().any() | ~is_compute.any(),
+        has_traffic=(IS_DMA & pl.col("bytes").is_not_null()).any(),
+    )
+    units = scope.units.select("unit_id", "has_streams").lazy()
+    return (
+        units.join(found, on="unit_id", how="left")
+        .select(
+            "unit_id",
+            has_flops=pl.when("has_streams")
+            .then("has_flops")
+            .otherwise(known | pl.col("has_flops")),
+            has_traffic=~pl.col("has_streams") & (known | pl.col("has_traffic")),
+        )
+        .with_columns(pl.exclude("unit_id").fill_null(False))
+        .collect()
+    )
 
 
 def unit_peaks(scope: Scope, trace: Trace) -> pl.DataFrame:
@@ -169,7 +218,10 @@ def unit_peaks(scope: Scope, trace: Trace) -> pl.DataFrame:
         "unit_id", "replica_count", "peak_flops", "peak_bytes_per_s", "dma_peak_bytes_per_s"
     )
     bfloat16 = tensor_peaks(trace).get("bfloat16")
-    return peaks if bfloat16 is None else peaks.with_columns(peak_flops=pl.lit(bfloat16))
+    if bfloat16 is None:
+        return peaks
+    own = pl.when(scope.units["has_streams"]).then("peak_flops")
+    return peaks.with_columns(peak_flops=pl.coalesce(own, pl.lit(bfloat16)))
 
 
 def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:

@@ -14,6 +14,8 @@ are a resource of their own, *issue*.
                           core's DMA engines reach (without a known bandwidth: less than SMALL_DMA_BYTES a transfer)
     DMA-bandwidth-bound   DMA is the busiest otherwise
     tensor-, vector-, scalar-, gpsimd-, collective-bound   that one is the busiest
+    copy-bound            copies on a stream are
+    null                  kernels on a stream are: what bounds them inside is not in the trace
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ SMALL_DMA_BYTES: Final = 32_768
 """Neuron Explorer's documented target for the average DMA size."""
 TOP: Final = 20
 
+KERNEL, COPY = "Kernel", "Copy"
+"""What works on a stream, beside collectives."""
 LATENCY, ISSUE, BANDWIDTH = "latency-bound", "DMA-issue-bound", "DMA-bandwidth-bound"
 _KEYS: Final = ["window", "unit_id", "operator"]
 
@@ -135,6 +139,8 @@ def classify(rows: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(ISSUE))
         .when(busiest == "DMA")
         .then(pl.lit(BANDWIDTH))
+        .when(busiest == KERNEL)
+        .then(pl.lit(None, pl.String))
         .otherwise(busiest.str.to_lowercase() + "-bound")
     )
     return rows.with_columns(bound_by=bound, bound_share=share).drop("busiest", "busiest_ns")
@@ -156,7 +162,9 @@ def _active_by_resource(inside: pl.LazyFrame) -> pl.LazyFrame:
         .when("is_collective")
         .then(pl.lit("Collective"))
         .when("is_dma")
-        .then(pl.lit("DMA"))
+        .then(pl.when(pl.col("kind") == "stream").then(pl.lit(COPY)).otherwise(pl.lit("DMA")))
+        .when(pl.col("kind") == "stream")
+        .then(pl.lit(KERNEL))
         .otherwise("resource")
     )
     return covered_ns(inside.with_columns(worker=worker), [*_KEYS, "worker"], "busy_ns")
@@ -166,7 +174,9 @@ def _over_units(
     rows: pl.DataFrame, busy: pl.DataFrame, active: pl.DataFrame, scope: Scope, trace: Trace
 ) -> pl.DataFrame:
     """Means over the cores of each window; a core where an operator does not run counts as 0."""
-    peaks = unit_peaks(scope, trace)
+    peaks = unit_peaks(scope, trace).join(
+        scope.units.select("unit_id", "has_streams"), on="unit_id"
+    )
     weight = pl.col("replica_count")
     totals = (
         scope.windows.join(peaks, on="unit_id")
@@ -178,8 +188,13 @@ def _over_units(
             (pl.col("active_ns") * weight).sum() / weight.sum(),
         )
     )
-    compute_ns = pl.col("adjusted_flops") / pl.col("peak_flops") * 1e9
-    memory_ns = memory_roofline_s(pl.col("hbm_bytes"), pl.col("dma_bytes")) * 1e9
+    # of kernels on streams only FLOPs can be known, and 0 means that they are not
+    on_engines = ~pl.col("has_streams")
+    has_flops = on_engines | (pl.col("adjusted_flops") > 0)
+    compute_ns = pl.when(has_flops).then(pl.col("adjusted_flops") / pl.col("peak_flops") * 1e9)
+    memory_ns = pl.when(on_engines).then(
+        memory_roofline_s(pl.col("hbm_bytes"), pl.col("dma_bytes")) * 1e9
+    )
     means = ["time_ns", "roofline_ns", "adjusted_flops", "hbm_bytes", "dma_bytes"]
     combined = (
         rows.join(peaks, on="unit_id")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trnprof.analysis.phases import NAMED_PHASES, WORKING
+from trnprof.analysis.render_ranks import ranks_section, stream_figures, streams_section
 from trnprof.analysis.report import focused_window
+from trnprof.analysis.text_layout import WIDTH, fit, time_unit, wrapped
 from trnprof.analysis.verdict import bandwidth_reached, is_negligible
+from trnprof.analysis.verdict_streams import runs_on_streams
 from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate, printable
 
-WIDTH: Final = 80
 BAR: Final = 28
 TOP_ROWS: Final = 10
 MAX_STEPS: Final = 12
@@ -24,8 +24,6 @@ _PARTS: Final = {
     "host_ns": "host",
     "idle_ns": "idle",
 }
-_TIE: Final = "\0"
-_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|[kMGTP]?B\b)")
 _REASONS: Final = ("data", "buffer", "queue", "semaphore", "engine")
 
 Section = list[str]
@@ -47,6 +45,7 @@ def render_text(report: Mapping[str, Any]) -> str:
         _head(report, window),
         *(() if is_silent else (section(window) for section in device)),
         _steps(report),
+        ranks_section(report),
         _host(report),
         _foot(report),
     ]
@@ -70,21 +69,24 @@ def _head(report: Mapping[str, Any], window: Mapping[str, Any]) -> Section:
         report["trace"],
         _which(report, window),
         system.get("name") or "unknown system",
-        f"{cores} core{'s' * (cores != 1)}" if cores else "",
+        f"{cores} {report['unit']}{'s' * (cores != 1)}" if cores else "",
         _origin(report),
     ]
-    lines = [*_wrapped("  ·  ".join(printable(str(p)) for p in parts if p), ""), "─" * WIDTH]
+    lines = [*wrapped("  ·  ".join(printable(str(p)) for p in parts if p), ""), "─" * WIDTH]
     metrics = window["metrics"]
     if "nothing_to_say" in metrics:
         return [*lines, *_silent("Device", metrics)]
     count = max(1, window["steps"])
     each = "a step" if window["steps"] else "in all"
+    took = f"{format_ns(window['breakdown']['total_ns'] / count)} {each}"
+    if runs_on_streams(window):
+        return [*lines, " " + "    ".join([took, *stream_figures(window)])]
     roofline = metrics["roofline_s"]
     floor = format_ns(roofline * 1e9 / count) if roofline else "–"
     if roofline and is_negligible(roofline, window["breakdown"]["total_ns"]):
         floor = "negligible"
     figures = [
-        f"{format_ns(window['breakdown']['total_ns'] / count)} {each}",
+        took,
         f"MFU {format_percent(metrics['mfu_estimated_percent'])}",
         f"HFU {format_percent(metrics['hfu_estimated_percent'])}",
         f"HBM {format_percent(metrics['mbu_estimated_percent'])}",
@@ -113,7 +115,7 @@ def _verdict(window: Mapping[str, Any]) -> Section:
         return _silent("What holds it back", said)
     lines = [" What holds it back"]
     for number, sentence in enumerate(said["sentences"], 1):
-        lines += _wrapped(printable(sentence), f" {number}  ", "    ")
+        lines += wrapped(printable(sentence), f" {number}  ", "    ")
     return lines
 
 
@@ -121,11 +123,12 @@ def _breakdown(window: Mapping[str, Any]) -> Section:
     parts = window["breakdown"]
     if "nothing_to_say" in parts:
         return _silent("Where the time goes", parts)
+    names = _PARTS | ({"exposed_dma_ns": "exposed copy"} if runs_on_streams(window) else {})
     total, count = parts["total_ns"], max(1, window["steps"])
     if not total:
         return [" Where the time goes", "   nothing to say, because the window has no length"]
-    shown = {k: name for k, name in _PARTS.items() if parts[k] or k in ("compute_ns", "idle_ns")}
-    scale, unit, digits = _time_unit(max(parts[k] for k in shown) / count)
+    shown = {k: name for k, name in names.items() if parts[k] or k in ("compute_ns", "idle_ns")}
+    scale, unit, digits = time_unit(max(parts[k] for k in shown) / count)
     last_digit = count * scale / 10**digits
     times = _closing([parts[k] / last_digit for k in shown], round(total / last_digit))
     shares = _closing([1000 * parts[k] / total for k in shown], 1000)
@@ -179,6 +182,8 @@ def _decimal(value: int, digits: int) -> str:
 
 def _engines(window: Mapping[str, Any]) -> Section:
     rows = window["engines"]
+    if runs_on_streams(window):
+        return streams_section(window)
     if not rows or not window["breakdown"]["total_ns"]:
         return []
     head = f" {'Engines':<12}{'active':>9}  idle, waits for:"
@@ -195,13 +200,13 @@ def _engines(window: Mapping[str, Any]) -> Section:
         cells = [f"{v / total_s * 100:.1f}" for v in (*shown.values(), max(0.0, other), end)]
         name = row["name"] if row["tracks"] == 1 else f"{row['name']} x{row['tracks']}"
         lines.append(
-            f" {_fit(name, 12):<12}{format_percent(row['active_time_percent']):>9}{_columns(cells)}"
+            f" {fit(name, 12):<12}{format_percent(row['active_time_percent']):>9}{_columns(cells)}"
         )
     note = (
         "end: idle after its last work of the step, which waits for nothing. DMA: active is the union of its queues, idle "
         "times are a mean queue's; so only the other rows sum to 100 %."
     )
-    return [*lines, *_wrapped(note, " ")]
+    return [*lines, *wrapped(note, " ")]
 
 
 def _columns(cells: Sequence[str]) -> str:
@@ -213,7 +218,7 @@ def _operators(window: Mapping[str, Any]) -> Section:
     if not isinstance(rows, list):
         return _silent("Operators", rows)
     shown = rows[:TOP_ROWS]
-    scale, unit, digits = _time_unit(max(r["time_ns"] for r in shown) / max(1, window["steps"]))
+    scale, unit, digits = time_unit(max(r["time_ns"] for r in shown) / max(1, window["steps"]))
     lines = [
         f" {'Operators':<33}{'time ' + unit:>10}{'share':>8}{'count':>7}  {'bound by':<14}{'roof':>5}"
     ]
@@ -222,14 +227,14 @@ def _operators(window: Mapping[str, Any]) -> Section:
         time = f"{row['time_ns'] / max(1, window['steps']) / scale:.{digits}f}"
         share = "–" if row["share_of_active"] is None else f"{row['share_of_active'] * 100:.1f} %"
         roofline = "–" if row["roofline_share"] is None else f"{row['roofline_share'] * 100:.0f} %"
-        bound = row["bound_by"].removesuffix("-bound")
+        bound = (row["bound_by"] or "–").removesuffix("-bound")
         count = f"{row['count'] / max(1, window['steps']):.1f}".removesuffix(".0")
         lines.append(
-            f" {_fit(name, 33):<33}{time:>10}{share:>8}{count:>7}  {bound:<14}{roofline:>5}"
+            f" {fit(name, 33):<33}{time:>10}{share:>8}{count:>7}  {bound:<14}{roofline:>5}"
         )
     each = "Of a mean step: time" if window["steps"] > 1 else "Time"
     note = f"{each} in which any of an operator's events is active, share of the active time; operators overlap, so shares may sum to more than 100 %."
-    return [*lines, *_wrapped(note, " ")]
+    return [*lines, *wrapped(note, " ")]
 
 
 def _phase(phase: str | None) -> str:
@@ -242,9 +247,10 @@ def _steps(report: Mapping[str, Any]) -> Section:
         return []
     if not steps:
         return []
-    lines = [f" {'Steps':<24}{'time':>12}{'MFU':>10}{'HBM':>10}{'idle':>10}  bound by"]
+    named = ("compute", "exp. comm") if runs_on_streams(report["overall"]) else ("MFU", "HBM")
+    lines = [f" {'Steps':<24}{'time':>12}{named[0]:>10}{named[1]:>10}{'idle':>10}  bound by"]
     for step in steps[:MAX_STEPS]:
-        label = _fit(step["label"] or f"step {step['step']}", 16)
+        label = fit(step["label"] or f"step {step['step']}", 16)
         head = f" {step['step']:>5}  {label:<17}{format_ns(step['end_ns'] - step['start_ns']):>12}"
         lines.append(head + _step_figures(step))
     if len(steps) > MAX_STEPS:
@@ -256,8 +262,11 @@ def _step_figures(step: Mapping[str, Any]) -> str:
     metrics, parts = step["metrics"], step["breakdown"]
     if "nothing_to_say" in metrics or not parts["total_ns"]:
         return ""
-    mfu, hbm = metrics["mfu_estimated_percent"], metrics["mbu_estimated_percent"]
-    shares = (mfu, hbm, parts["idle_ns"] / parts["total_ns"])
+    total = parts["total_ns"]
+    first, second = metrics["mfu_estimated_percent"], metrics["mbu_estimated_percent"]
+    if runs_on_streams(step):
+        first, second = parts["compute_ns"] / total, parts["exposed_collective_ns"] / total
+    shares = (first, second, parts["idle_ns"] / total)
     bound = step["verdict"].get("bound_by", "–").removesuffix("-bound")
     return "".join(f"{format_percent(s):>10}" for s in shares) + f"  {bound}"
 
@@ -266,13 +275,14 @@ def _host(report: Mapping[str, Any]) -> Section:
     threads = report["host"]
     if not isinstance(threads, list):
         return []
-    lines = [f" {'Host threads':<40}{'active':>12}{'spans':>10}  own clock"]
+    clock = "  own clock" if len(report["clocks"]) > 1 else ""
+    lines = [f" {'Host threads':<40}{'active':>12}{'spans':>10}{clock}"]
     for thread in threads[:TOP_ROWS]:
         active = format_ns(thread["active_time"] * 1e9)
-        lines.append(f" {_fit(thread['name'], 39):<40}{active:>12}{thread['span_count']:>10}")
+        lines.append(f" {fit(thread['name'], 39):<40}{active:>12}{thread['span_count']:>10}")
         for span in thread["spans"][:3]:
             time = format_ns(span["time_s"] * 1e9)
-            lines.append(f"   {_fit(span['name'], 37):<38}{time:>12}{span['count']:>10}")
+            lines.append(f"   {fit(span['name'], 37):<38}{time:>12}{span['count']:>10}")
     if len(threads) > TOP_ROWS:
         lines.append(f" … and {len(threads) - TOP_ROWS} more threads")
     return lines
@@ -290,13 +300,13 @@ def _foot(report: Mapping[str, Any]) -> Section:
             if fallback is None
             else f"; roofline fallback {format_percent(fallback)} of the time"
         )
-        lines += _wrapped(printable(text) + ".", " ")
+        lines += wrapped(printable(text) + ".", " ")
     lines += _throughput(focused_window(report)["metrics"])
     for note in (*execution.get("notes", ()), *report["notes"]):
-        lines += _wrapped(printable(f"Note: {note}"), " ", "   ")
+        lines += wrapped(printable(f"Note: {note}"), " ", "   ")
     if report["problems"]:
         count = len(report["problems"])
-        lines += _wrapped(
+        lines += wrapped(
             f"{count} problem{'s' * (count != 1)} met while reading: trnprof validate tells.", " "
         )
     return lines
@@ -309,38 +319,8 @@ def _throughput(metrics: Mapping[str, Any]) -> Section:
     size = "" if average is None else f"; {format_bytes(average, 3)} a transfer"
     reached = f" ({bandwidth_reached(metrics)})"
     rate = format_rate(metrics["hbm_bytes_per_s"], "B/s", 3)
-    return _wrapped(f"HBM traffic {rate}{reached}{size}.", " ")
+    return wrapped(f"HBM traffic {rate}{reached}{size}.", " ")
 
 
 def _silent(title: str, section: Mapping[str, Any]) -> Section:
-    return [f" {title}", *_wrapped(f"nothing to say, {section['nothing_to_say']}", "   ")]
-
-
-def _time_unit(longest_ns: float) -> tuple[float, str, int]:
-    """One unit for a column: its scale in ns, its name, decimals."""
-    for scale, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if longest_ns >= scale:
-            return scale, unit, 2
-    return 1.0, "ns", 0
-
-
-def _fit(text: str, width: int) -> str:
-    """At most ``width`` columns, cut in the middle."""
-    text = printable(text)
-    if len(text) <= width:
-        return text
-    left = (width - 1) // 2
-    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
-
-
-def _wrapped(text: str, first: str, then: str | None = None) -> Section:
-    """Wrapped to WIDTH; a number stays with its unit."""
-    rest = first if then is None else then
-    lines = textwrap.wrap(
-        _BEFORE_UNIT.sub(_TIE, text),
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_on_hyphens=False,
-    )
-    return [line.replace(_TIE, " ") for line in lines]
+    return [f" {title}", *wrapped(f"nothing to say, {section['nothing_to_say']}", "   ")]

@@ -18,9 +18,12 @@ from trnprof.analysis.metrics import combine_units, derive, engine_metrics, unit
 from trnprof.analysis.operators import top_operators
 from trnprof.analysis.optimizer import optimizer_forms
 from trnprof.analysis.phases import PHASES, step_phases
+from trnprof.analysis.ranks import rank_rows
 from trnprof.analysis.scope import Scope, device_scope
+from trnprof.analysis.unknowns import outside_note, unit_noun, unknown_notes
 from trnprof.analysis.utilization import engine_utilization
 from trnprof.analysis.verdict import verdict
+from trnprof.analysis.verdict_streams import runs_on_streams, stream_verdict
 from trnprof.analysis.waits import idle_by_reason
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.reader import Trace
@@ -46,10 +49,11 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         step: look at this step first (``focus``); everything otherwise.
 
     Returns:
-        schema, tool_version, metric_definitions, trace, system, is_simulation, execution, clocks, cores, overall, steps
+        schema, tool_version, metric_definitions, trace, system, is_simulation, is_imported, execution, clocks, cores, core_count
+        (of ``unit``), unit (core, chip, GPU or host), overall, steps
         (each with metrics, engines, breakdown, phases, optimizer (form, kernel_count,
         is_merged: emulated with its kernels fused already; null: none seen),
-        operators, verdict), focus ("overall" or the step), host, notes, problems.
+        operators, verdict), ranks (``ranks.rank_rows``), focus ("overall" or the step), host, notes, problems.
 
     Raises:
         TrnprofError: the trace has no such step.
@@ -67,17 +71,22 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         "trace": trace.path.name,
         "system": _system(trace),
         "is_simulation": trace.is_simulation,
+        "is_imported": "imported" in trace.manifest,
         "execution": dict(trace.manifest.get("emulation") or {}) or None,
         "clocks": _clocks(trace),
         "core_count": 0 if scope is None else int(scope.units["replica_count"].sum()),
+        "unit": unit_noun(scope),
         "focus": "overall" if step is None else step,
         "overall": windows[-1],
         "steps": steps,
+        "ranks": _ranks(trace) if scope is not None else {"nothing_to_say": NO_DEVICE},
         "host": host_activity(trace),
         "notes": [
             *(scope.notes if scope else host_notes),
             *trace.manifest.get("notes", ()),
             *_metric_notes(windows[-1]["metrics"]),
+            *(() if scope is None or trace.is_simulation else outside_note(scope)),
+            *unknown_notes(windows[-1], trace),
         ],
         "problems": [
             {"severity": p.severity, "kind": p.kind, "where": p.where, "message": p.message}
@@ -152,12 +161,18 @@ def _window(
         "operators": rows
         or {"nothing_to_say": "because no event of the device lies in this window"},
     }
-    return {**window, "verdict": verdict(window)}
+    said = stream_verdict(window) if runs_on_streams(window) else verdict(window)
+    return {**window, "verdict": said}
 
 
 def _metric_notes(metrics: Mapping[str, Any]) -> list[str]:
     mfu, hfu = metrics.get("mfu_estimated_percent"), metrics.get("hfu_estimated_percent")
     return [MFU_ABOVE_HFU] if mfu is not None and hfu is not None and mfu > hfu else []
+
+
+def _ranks(trace: Trace) -> Row:
+    found = rank_rows(trace)
+    return {k: [_rounded(r) for r in v] if isinstance(v, list) else v for k, v in found.items()}
 
 
 def _in_ns(row: Row) -> Row:
@@ -244,7 +259,9 @@ def _engine_rows(engines: pl.DataFrame, waits: pl.DataFrame, scope: Scope) -> pl
         pl.col("tracks").max(),
         pl.col("sort_order").min(),
     )
+    kinds = scope.lanes.group_by("resource").agg(pl.col("kind").first())
     joined = active.join(sums, on=keys).join(by_reason, on=keys, how="left")
+    joined = joined.join(kinds, on="resource", how="left")
     return joined.sort("window", "sort_order", "resource")
 
 
@@ -275,6 +292,7 @@ def _engine(row: Row) -> Row:
         {
             "window": row["window"],
             "name": row["resource"],
+            "kind": row["kind"],
             "tracks": row["tracks"],
             "instruction_count": row["instruction_count"],
             "instruction_time": row["instruction_ns"] / 1e9,

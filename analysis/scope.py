@@ -42,8 +42,9 @@ class Scope:
 
     Attributes:
         clock_id: the clock.
-        units: unit_id, name, rank, chip, core, host, replica_count, peak_flops, peak_bytes_per_s (its
-            HBM stack's), dma_peak_bytes_per_s (what its DMA engines reach of that).
+        units: unit_id, unit_kind (of UNIT_KINDS, or of the lone track that is one), name, rank, chip, core, host, replica_count,
+            has_streams (kernels run on streams of it, as on a GPU, not on engines that are named by what they do), peak_flops,
+            peak_bytes_per_s (its HBM stack's), dma_peak_bytes_per_s (what its DMA engines reach of that).
         lanes: track_id, unit_id, kind, resource: the tracks that events lie on; replicas are left out.
         windows: window, step (null: everything), label, unit_id, window_start_ns, window_end_ns.
         events: finished events of the lanes without markers: the columns of the schema that analyzers use, with
@@ -225,8 +226,17 @@ def ancestors(tracks: pl.DataFrame, kinds: Sequence[str]) -> pl.Series:
 def _units(trace: Trace, lanes: pl.DataFrame) -> pl.DataFrame:
     """A queue's peak is the rate of all DMA engines of its unit: the largest counts, never their sum."""
     tracks = trace.tracks.unique("track_id", keep="first", maintain_order=True)
-    own = tracks.rename({"track_id": "unit_id"}).select(
-        "unit_id", "name", "rank", "chip", "core", "host", "replica_count", "peak_bytes_per_s"
+    own = tracks.rename({"track_id": "unit_id", "peak_flops": "own"}).select(
+        "unit_id",
+        pl.col("kind").cast(pl.String).alias("unit_kind"),
+        "name",
+        "rank",
+        "chip",
+        "core",
+        "host",
+        "replica_count",
+        "own",
+        "peak_bytes_per_s",
     )
     peaks = (
         lanes.join(
@@ -237,16 +247,19 @@ def _units(trace: Trace, lanes: pl.DataFrame) -> pl.DataFrame:
             pl.col("peak_flops").filter(pl.col("resource") == "Tensor").max().alias("tensor"),
             pl.col("peak_flops").max().alias("any"),
             pl.col("queue_peak").filter(pl.col("kind") == "dma_queue").max(),
+            (pl.col("kind") == "stream").any().alias("has_streams"),
         )
-        .select("unit_id", "queue_peak", peak_flops=pl.coalesce("tensor", "any"))
     )
     return (
         lanes.select("unit_id")
         .unique()
         .join(own, on="unit_id")
         .join(peaks, on="unit_id")
-        .with_columns(dma_peak_bytes_per_s=pl.min_horizontal("peak_bytes_per_s", "queue_peak"))
-        .drop("queue_peak")
+        .with_columns(
+            peak_flops=pl.coalesce("tensor", "any", "own"),
+            dma_peak_bytes_per_s=pl.min_horizontal("peak_bytes_per_s", "queue_peak"),
+        )
+        .drop("queue_peak", "tensor", "any", "own")
         .sort("unit_id")
     )
 

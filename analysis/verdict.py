@@ -78,8 +78,8 @@ def verdict(window: Mapping[str, Any]) -> dict[str, Any]:
         "bound_by": bound,
         "sentences": [
             _what_bounds(window, bound),
-            _how_far(window, total_ns),
-            _what_to_try(window, advice, total_ns),
+            how_far(window, total_ns),
+            what_to_try(window, advice, total_ns),
         ],
         "roofline_gap": _gap(window, total_ns),
         "gain_upper_bound_ns": None if advice is None else advice.gain_ns,
@@ -126,12 +126,12 @@ def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
     parts, metrics = window["breakdown"], window["metrics"]
     total = parts["total_ns"]
     if bound == COLLECTIVE:
-        end = f"exposed collectives bound this {_noun(window)} ({share(parts['exposed_collective_ns'] / total)} of it)"
+        end = f"exposed collectives bound this {noun(window)} ({share(parts['exposed_collective_ns'] / total)} of it)"
     elif bound == BANDWIDTH:
-        end = f"DMA bandwidth bounds this {_noun(window)} ({bandwidth_reached(metrics)}, DMA active {share(_active(engines, 'DMA'))})"
+        end = f"DMA bandwidth bounds this {noun(window)} ({bandwidth_reached(metrics)}, DMA active {share(_active(engines, 'DMA'))})"
     elif bound == ISSUE:
         size = format_bytes(metrics["dma_transfer_average_bytes"] or 0, 3)
-        end = f"issuing DMAs bounds this {_noun(window)} (DMA active {share(_active(engines, 'DMA'))} with {size} a transfer, {bandwidth_reached(metrics)})"
+        end = f"issuing DMAs bounds this {noun(window)} (DMA active {share(_active(engines, 'DMA'))} with {size} a transfer, {bandwidth_reached(metrics)})"
     elif bound == LATENCY:
         busiest = _busiest(window["engines"])
         most = (
@@ -143,10 +143,10 @@ def _what_bounds(window: Mapping[str, Any], bound: str) -> str:
         )
         dma = parts["exposed_dma_ns"] / total
         exposed = f", DMA alone {share(dma)}" if dma >= WORTHWHILE else ""
-        end = f"latency and dependencies bound this {_noun(window)} ({most}{exposed}, nothing runs {share(parts['idle_ns'] / total)})"
+        end = f"latency and dependencies bound this {noun(window)} ({most}{exposed}, nothing runs {share(parts['idle_ns'] / total)})"
     else:
         name = next((n for n in engines if bound == f"{n.lower()}-bound"), bound)
-        end = f"{name} bounds this {_noun(window)}"
+        end = f"{name} bounds this {noun(window)}"
         if main is None or name != main["name"]:
             end += f" (active {share(_active(engines, name))})"
     text = f"{start}{end}."
@@ -188,23 +188,24 @@ def _reason(reason: str) -> str:
     return phrases.get(reason, reason)
 
 
-def _how_far(window: Mapping[str, Any], total_ns: float) -> str:
+def how_far(window: Mapping[str, Any], total_ns: float) -> str:
+    """The second sentence: how long a window takes, beside its roofline."""
     count = max(1, window["steps"])
     took = format_ns(total_ns / count, 3)
     many = f" on average ({count} steps)" if count > 1 else ""
     metrics = window["metrics"]
     gap = _gap(window, total_ns)
     if gap is None:
-        return f"The {_noun(window)} takes {took}{many}; its roofline is unknown, because the trace gives no FLOPs, bytes or peaks."
+        return f"The {noun(window)} takes {took}{many}; its roofline is unknown, because the trace gives no FLOPs, bytes or peaks."
     if is_negligible(metrics["roofline_s"], total_ns):
-        return f"The {_noun(window)} takes {took}{many}, launch and latency only: the roofline is negligible."
+        return f"The {noun(window)} takes {took}{many}, launch and latency only: the roofline is negligible."
     compute, memory = metrics["roofline_compute_s"] or 0.0, metrics["roofline_memory_s"] or 0.0
     by, other, second = (
         ("HBM bytes", "FLOPs", compute) if memory >= compute else ("FLOPs", "HBM bytes", memory)
     )
     floor = format_ns(metrics["roofline_s"] * 1e9 / count, 3)
     return (
-        f"The {_noun(window)} takes {took}{many}; its roofline is {floor} ({gap:.1f}x), set by {by}; "
+        f"The {noun(window)} takes {took}{many}; its roofline is {floor} ({gap:.1f}x), set by {by}; "
         f"{other} alone need {format_ns(second * 1e9 / count, 3)}."
     )
 
@@ -219,12 +220,13 @@ def _gap(window: Mapping[str, Any], total_ns: float) -> float | None:
     return total_ns / 1e9 / roofline_s if roofline_s else None
 
 
-def _what_to_try(window: Mapping[str, Any], advice: Advice | None, total_ns: float) -> str:
+def what_to_try(window: Mapping[str, Any], advice: Advice | None, total_ns: float) -> str:
+    """The third sentence; without advice it says that there is none."""
     if advice is None:
         gap = _gap(window, total_ns)
         is_told = gap and not is_negligible(window["metrics"]["roofline_s"], total_ns)
         rest = f"; it runs at {format_percent(1 / gap)} of its roofline" if gap and is_told else ""
-        return f"Nothing that this report looks for would save {format_percent(WORTHWHILE, 0)} of the {_noun(window)}{rest}."
+        return f"Nothing that this report looks for would save {format_percent(WORTHWHILE, 0)} of the {noun(window)}{rest}."
     gain = format_ns(advice.gain_ns / max(1, window["steps"]), 3)
     a_step = " a step" if window["steps"] > 1 else ""
     return f"Try {advice.text}: would save at most ~{gain}{a_step} (~{format_percent(advice.gain_ns / total_ns)})."
@@ -251,7 +253,7 @@ def _optimizer_advice(window: Mapping[str, Any]) -> Advice | None:
     floors = [o["roofline_ns"] or 0.0 for o in rows if o["phase"] == "optimizer"]
     floor_ns = max(floors, default=0.0)
     share = format_percent(phases["optimizer_ns"] / phases["total_ns"])
-    text = f"{remedy} (it takes {share} of the {_noun(window)} in {kernels} kernels)"
+    text = f"{remedy} (it takes {share} of the {noun(window)} in {kernels} kernels)"
     return Advice(text, phases["optimizer_ns"] - floor_ns)
 
 
@@ -405,5 +407,6 @@ def bandwidth_reached(metrics: Mapping[str, Any]) -> str:
     return ", ".join(said) or "HBM bandwidth unknown"
 
 
-def _noun(window: Mapping[str, Any]) -> str:
+def noun(window: Mapping[str, Any]) -> str:
+    """What a person calls the window."""
     return "step" if window["step"] is not None or window["steps"] else "trace"

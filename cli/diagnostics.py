@@ -31,6 +31,14 @@ def tell(text: str) -> None:
             print(text, file=sys.stderr, flush=True)
 
 
+def live(text: str) -> None:
+    """Put a line in place of the one that stands on the terminal; an empty one takes it away."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+
 def fail(text: str, code: ExitCode = ExitCode.BAD_INPUT) -> SystemExit:
     """The exception that ends the process with one line on stderr."""
     say(text)

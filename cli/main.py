@@ -9,6 +9,7 @@ import typer
 from trnprof.cli.commands.compact import compact
 from trnprof.cli.commands.emulate import emulate
 from trnprof.cli.commands.export import export
+from trnprof.cli.commands.import_ import import_
 from trnprof.cli.commands.info import info
 from trnprof.cli.commands.merge import merge
 from trnprof.cli.commands.record import record
@@ -31,6 +32,7 @@ app = typer.Typer(
 RECORD, READ, FILES = "Make a trace", "Read a trace", "Trace files"
 app.command(rich_help_panel=RECORD)(record)
 app.command(rich_help_panel=RECORD)(emulate)
+app.command("import", rich_help_panel=RECORD)(import_)
 app.command(rich_help_panel=READ)(report)
 app.command(rich_help_panel=READ)(view)
 app.command(rich_help_panel=READ)(export)

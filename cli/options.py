@@ -31,6 +31,14 @@ class Flows(StrEnum):
     ALL = "all"
 
 
+class Align(StrEnum):
+    """How the clocks of several ranks are brought together."""
+
+    AUTO = "auto"
+    NONE = "none"
+    COLLECTIVES = "collectives"
+
+
 SYSTEM = typer.Option("--system", help="System to emulate: a name such as trn2, or a .toml file.")
 EXECUTION = typer.Option(
     "--execution",

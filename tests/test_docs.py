@@ -15,7 +15,7 @@ from trnprof.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tracer", "emulator", "analysis", "tui", "cli")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PLANNED = {"check"}
 """Commands that the documentation promises for later."""
 

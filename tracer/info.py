@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
+from trnprof.tracer.ingest.kept import kept_sources
 from trnprof.tracer.reader import Trace
 from trnprof.tracer.schema import SCHEMA_VERSION, STREAMED
 from trnprof.tracer.units import format_bytes, format_ns, printable
+
+_SOURCES_SHOWN: Final = 8
 
 
 def summary(trace: Trace) -> dict[str, Any]:
@@ -16,7 +19,7 @@ def summary(trace: Trace) -> dict[str, Any]:
 
     Returns:
         ``schema``, ``tool_version`` (of the writer), ``system`` (name or None), ``is_simulation``, ``size_bytes``, ``writers``,
-        ``rows`` by table, ``clocks`` (time range of the events on each), ``events_by_category``, ``tracks_by_kind``,
+        ``imported`` (the profiles it comes from), ``rows`` by table, ``clocks`` (time range of the events on each), ``events_by_category``, ``tracks_by_kind``,
         ``steps`` and ``problems``.
     """
     return {
@@ -29,6 +32,7 @@ def summary(trace: Trace) -> dict[str, Any]:
             {key: f.get(key) for key in ("writer", "number", "sealed", "warnings", "clocks")}
             for f in trace.fragments
         ],
+        "imported": kept_sources(trace),
         "rows": _rows(trace),
         "clocks": _clocks(trace),
         "events_by_category": _counts(trace.events, "category"),
@@ -40,11 +44,13 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 def summary_lines(summary: dict[str, Any]) -> list[str]:
     """The summary for people, one fact a line."""
-    kind = "emulated" if summary["is_simulation"] else "recorded"
+    measured = "imported" if summary["imported"] else "recorded"
+    kind = "emulated" if summary["is_simulation"] else measured
     size = format_bytes(summary["size_bytes"])
     lines = [
         f"system      {summary['system'] or 'unknown'} ({kind}), schema {summary['schema']}, {size}"
     ]
+    lines += _imported_lines(summary["imported"])
     for writer in summary["writers"]:
         state = "sealed" if writer["sealed"] else "not sealed"
         lines.append(f"writer      {writer['writer']} (number {writer['number']}, {state})")
@@ -56,6 +62,19 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
     lines += [f"  {name:<9} {count}" for name, count in summary["events_by_category"].items()]
     lines += [f"{p['severity']:<11} {p['message']}" for p in summary["problems"]]
     return [printable(line) for line in lines]
+
+
+def _imported_lines(sources: list[dict[str, Any]]) -> list[str]:
+    """The profiles a trace comes from, a line each, the first few of many."""
+    lines = []
+    for source in sources[:_SOURCES_SHOWN]:
+        rank = "" if source["rank"] is None else f"rank {source['rank']}, "
+        lines.append(
+            f"imported from {source['label']} ({source['format']}, {rank}{source['events']} events)"
+        )
+    if len(sources) > _SOURCES_SHOWN:
+        lines.append(f"imported from {len(sources) - _SOURCES_SHOWN} profiles more")
+    return lines
 
 
 def _rows(trace: Trace) -> dict[str, int]:

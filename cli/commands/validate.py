@@ -14,7 +14,7 @@ def validate(
     trace: Annotated[Path, TRACE],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Check a trace against its schema; exit code 1 if anything is wrong.
+    """Check a trace against its schema, and tell what its import found doubtful; exit code 1 if anything is more than a note.
 
     Example: trnprof validate run.trnprof
     """
@@ -23,13 +23,22 @@ def validate(
 
     from trnprof.cli.diagnostics import ExitCode
     from trnprof.cli.output import show
+    from trnprof.cli.validating import problem_lines
+    from trnprof.tracer.ingest.kept import kept_findings
     from trnprof.tracer.reader import open_trace
-    from trnprof.tracer.units import printable
+    from trnprof.tracer.version import __version__
 
-    problems = open_trace(trace).validate()
+    opened = open_trace(trace)
+    problems, findings = opened.validate(), kept_findings(opened)
     if as_json:
-        show(json.dumps([asdict(p) for p in problems], indent=2))
+        document = {
+            "schema": opened.manifest.get("schema"),
+            "tool_version": __version__,
+            "problems": [asdict(problem) for problem in problems],
+            "findings": [finding.to_json() for finding in findings],
+        }
+        show(json.dumps(document, indent=2))
     else:
-        lines = [printable(f"{p.severity}: {p.kind}: {p.where}: {p.message}") for p in problems]
-        show("\n".join(lines) or f"{trace}: nothing wrong")
-    return int(ExitCode.FOUND if problems else ExitCode.FINE)
+        show("\n".join(problem_lines(trace, problems, findings)))
+    is_doubtful = any(finding.severity != "note" for finding in findings)
+    return int(ExitCode.FOUND if problems or is_doubtful else ExitCode.FINE)

@@ -185,4 +185,4 @@ def test_validate_passes_a_good_trace_and_names_a_planted_fault(copied: Path) ->
     assert "dangling_op" in bad.out
     as_json = trnprof("validate", copied, "--json")
     assert as_json.code == 1
-    assert "dangling_op" in {p["kind"] for p in json.loads(as_json.out)}
+    assert "dangling_op" in {p["kind"] for p in json.loads(as_json.out)["problems"]}

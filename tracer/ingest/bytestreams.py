@@ -133,7 +133,7 @@ class Decompressed:
     @property
     def consumed(self) -> int:
         """Bytes of the file on disk that were read so far."""
-        return self._below.consumed
+        return self._below.consumed - self._decoder.pending_bytes
 
     def read(self, size: int) -> bytes:
         """As ``ByteStream.read``.
@@ -201,7 +201,7 @@ class Decompressed:
                 f"{self._label}: more than {format_bytes(self._max_bytes)} when decompressed; "
                 "if that is right, allow more with --max-input-bytes"
             )
-        if self.position > BOMB_BYTES and self.position > BOMB_RATIO * self.consumed:
+        if self.position > BOMB_BYTES and self.position > BOMB_RATIO * self._below.consumed:
             raise ProfileError(
                 f"{self._label}: decompresses to more than {BOMB_RATIO} times its size: no profile does that; "
                 "if this one does, decompress it first"
@@ -265,6 +265,11 @@ class _Members:
         self._pending = b""
         self._member: Any = _NEW[codec]()
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were read and not decoded yet."""
+        return len(self._pending)
+
     def read(self, size: int) -> bytes:
         while self._member is not None or self._next_member():
             data: bytes = self._member.decompress(self._pending, size)
@@ -302,6 +307,8 @@ class _Members:
 
 class _Zstd:
     """Decoder of zstd, all frames; ``read`` raises one of _DAMAGE."""
+
+    pending_bytes = 0  # pyarrow does not say
 
     def __init__(self, below: Layer, *, input_bytes: int) -> None:
         self._stream = pa.CompressedInputStream(pa.PythonFile(_Readable(below), "r"), "zstd")

@@ -14,8 +14,9 @@ from trnprof.tracer.ingest.hints import hint
 from trnprof.tracer.ingest.inputs import TABLE_ENDINGS, find_sources, table_directory
 from trnprof.tracer.ingest.names import plain_name, rank_in_name, shown
 from trnprof.tracer.ingest.registry import format_named, format_names, registry, tell_broken
-from trnprof.tracer.ingest.source import HEAD_BYTES, Format, Head, Source
+from trnprof.tracer.ingest.source import HEAD_BYTES, ByteStream, Format, Head, Source
 
+_SAMPLE_BYTES = 1 << 20
 _LEFT_OUT = ("unreadable", "not_a_file", "nested_archive", "unreadable_members")
 
 
@@ -94,7 +95,6 @@ def choose_profiles(
     if wanted is not None:
         format_named(wanted)
     audit = Audit()
-    audit.extend(registry().findings)
     found = find_sources(
         paths,
         workspace=workspace,
@@ -102,6 +102,7 @@ def choose_profiles(
         claims=lambda head: _surest(head, wanted, audit) is not None,
     )
     audit.extend(found.findings)
+    audit.extend(registry().findings)
     profiles: dict[str, Profile] = {}
     refused = []
     for source in found.sources:
@@ -135,6 +136,8 @@ def _judge(
     format = _surest(head, wanted, audit)
     if format is None and wanted is not None and is_forced:
         format = format_named(wanted)
+    if format is None and cut:
+        return _Refusal("unreadable", f"is cut off before its format can be told: {cut}")
     if format is None:
         return _Refusal("unknown_format", _why_unknown(head, wanted))
     return Profile(source, format, int(source.size_bytes * max(1.0, expansion)))
@@ -147,11 +150,20 @@ def _head(source: Source) -> tuple[Head, str | None, float]:
     stream = source.open()
     try:
         data = stream.read(HEAD_BYTES)
-        consumed = getattr(stream, "consumed", stream.position)
+        cut = stream.truncated
         name = plain_name(source.label.rpartition("!")[2])
-        return Head(name, data), stream.truncated, len(data) / max(1, consumed)
+        return Head(name, data), cut, _expansion(stream)
     finally:
         stream.close()
+
+
+def _expansion(stream: ByteStream) -> float:
+    """How many bytes a byte on disk becomes, judged by the next megabyte: decoders read ahead."""
+    consumed = getattr(stream, "consumed", None)
+    if consumed is None or consumed == stream.position:
+        return 1.0
+    stream.read(_SAMPLE_BYTES)
+    return stream.position / max(1, getattr(stream, "consumed", stream.position))
 
 
 def _surest(head: Head, wanted: str | None, audit: Audit) -> Format | None:

@@ -32,6 +32,14 @@ _BY_NAME: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         (".ncu-rep",),
         "a report of Nsight Compute, which has counters of single kernels and no timeline; record with nsys profile",
     ),
+    (
+        (".csv", ".tsv"),
+        "a table of text, such as nsys stats prints; import the profile that it was made of",
+    ),
+    (
+        (".et",),
+        "an execution trace of Chakra, which says what is to run, not when it ran",
+    ),
     ((".pkl", ".pickle", ".pt", ".pth", ".ckpt"), _PICKLE),
 )
 _BY_START: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (

@@ -142,7 +142,7 @@ def _stat(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except OSError as error:
-        if path.is_symlink():
+        if _is_link(path):
             target = shown(os.readlink(path))
             raise ProfileError(f"{shown(path)}: a link to {target}, which is not there") from error
         if isinstance(error, FileNotFoundError):
@@ -152,6 +152,13 @@ def _stat(path: Path) -> os.stat_result:
         raise ProfileError(f"{shown(path)}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:  # a NUL in the path
         raise ProfileError(f"no such profile: {shown(path)}") from error
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:  # a name that is too long, before Python 3.12
+        return False
 
 
 def _similar(folder: Path, name: str) -> str:
@@ -227,7 +234,7 @@ def _as_whole(folder: Path, files: Sequence[tuple[Path, os.stat_result]]) -> tup
     names = sorted(path.name for path, _ in files)
     tables = _tables(names)
     size_bytes = sum(found.st_size for path, found in files if path.name in tables)
-    head = Head(folder.name.lower(), b"", tuple(names[:MAX_HEAD_FILES]))
+    head = Head("", b"", tuple(names[:MAX_HEAD_FILES]))
     return head, directory_source(shown(folder), folder, size_bytes)
 
 

@@ -9,6 +9,7 @@ import pickle
 import struct
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -203,12 +204,10 @@ def test_damage_anywhere_is_told_and_nothing_else(
     data = bytearray(ARCHIVES[kind])
     at = int(where * (len(data) - len(junk)))
     data[at : at + len(junk)] = junk
-    try:
+    with suppress(ProfileError):
         found = found_in(tmp_path_factory.mktemp("damaged"), bytes(data))
         for source in found.sources:
             assert len(content(source)) < 1 << 20
-    except ProfileError as error:
-        assert "\n" not in str(error)
 
 
 def test_a_zip_bomb_is_refused_before_it_is_opened(
@@ -248,19 +247,22 @@ def test_more_members_than_can_be_profiles(tmp_path: Path, monkeypatch: pytest.M
     for data in (zip_bytes(), tar_bytes()):
         with pytest.raises(ProfileError, match=r"x\.bin: an archive of more than 3 members"):
             found_in(tmp_path, data)
+    data = zip_bytes()
     monkeypatch.setattr(archives, "_MAX_DIRECTORY_BYTES", 100)
     monkeypatch.setattr(zipfile, "ZipFile", None)  # it is refused before it is listed
     with pytest.raises(ProfileError, match="an archive of more than 3 members"):
-        found_in(tmp_path, zip_bytes())
+        found_in(tmp_path, data)
 
 
 def test_a_tar_header_that_asks_for_much_memory_gets_none(tmp_path: Path) -> None:
     info = tarfile.TarInfo("x")
     info.type = tarfile.XHDTYPE
     info.size = 1 << 33
-    data = tar_bytes({"a.json": b"{}"})[: -1024 * 9] + info.tobuf() + bytes(10_000)
+    # behind a folder and a file, each with its header
+    data = tar_bytes({"a.json": b"{}"})[: 3 * 512] + info.tobuf() + bytes(10_000)
     found = found_in(tmp_path, data)
-    assert members(found).get("a.json", b"{}") == b"{}"
+    assert members(found) == {"a.json": b"{}"}
+    assert [finding.kind for finding in found.findings] == ["truncated"]
 
 
 def test_a_negative_size_in_a_tar_ends_it(tmp_path: Path) -> None:
@@ -277,10 +279,10 @@ def test_a_negative_size_in_a_tar_ends_it(tmp_path: Path) -> None:
 
 
 def test_two_members_of_one_name_are_two_sources(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr("a.json", b"1")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a.json", b"1")
+        with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("a.json", b"2")
     found = members(found_in(tmp_path, out.getvalue()))
     assert found == {"a.json": b"1", "a.json (2)": b"2"}

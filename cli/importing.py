@@ -1,0 +1,210 @@
+"""How does ``import`` go, from the profiles to the sealed trace, and what is said meanwhile and afterwards?"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from trnprof.cli.diagnostics import ExitCode, live, say
+from trnprof.tracer.ingest.audit import Finding
+from trnprof.tracer.ingest.pool import Progress
+from trnprof.tracer.ingest.run import ImportSummary, import_profiles
+from trnprof.tracer.units import format_bytes, format_count, format_percent, printable
+
+_FINDINGS_SHOWN: Final = 5
+_ALIGNMENT_SHOWN: Final = 3
+_PLAIN_SECONDS: Final = 10.0
+_LIVE_SECONDS: Final = 0.1
+_DISK_A_BYTE: Final = 1.0
+"""Bytes written while importing, stage and trace, a byte of decompressed JSON."""
+_MEMORY_A_PROCESS: Final = 400e6
+_MEMORY_A_BYTE: Final = 0.25
+
+
+def import_and_tell(
+    paths: Sequence[Path],
+    output: Path,
+    *,
+    format: str | None,
+    align: Literal["auto", "none", "collectives"],
+    jobs: int | None,
+    max_input_bytes: int,
+    strict: bool,
+    force: bool,
+) -> int:
+    """Import profiles; what happens goes to stderr.
+
+    Returns:
+        The exit code: 1 if ``strict`` and a finding is more than a note.
+    """
+    processes = jobs or _cores()
+    display = Display(output, processes, is_live=_is_terminal())
+    started = time.monotonic()
+    try:
+        summary = import_profiles(
+            paths,
+            output,
+            format=format,
+            align=align,
+            jobs=processes,
+            force=force,
+            max_input_bytes=max_input_bytes,
+            progress=display,
+        )
+    finally:
+        display.close()
+    for line in outcome_lines(output, summary, time.monotonic() - started):
+        say(line)
+    return int(ExitCode.FOUND if strict and is_doubtful(summary.findings) else ExitCode.FINE)
+
+
+def is_doubtful(findings: Iterable[Finding]) -> bool:
+    """Whether any finding is more than a note."""
+    return any(finding.severity != "note" for finding in findings)
+
+
+@dataclass
+class Display:
+    """What is said while an import runs: one live line on a terminal, a line now and then elsewhere.
+
+    Attributes:
+        output: where the trace is written.
+        processes: how many read at a time.
+        is_live: whether stderr is a terminal that can replace a line.
+        now: clock, in seconds.
+    """
+
+    output: Path
+    processes: int
+    is_live: bool
+    now: Callable[[], float] = time.monotonic
+    _started: float | None = field(init=False, default=None)
+    _last: float = field(init=False, default=0.0)
+    _is_shown: bool = field(init=False, default=False)
+
+    def __call__(self, standing: Progress) -> None:
+        """Say how far it is, if it is time to."""
+        now = self.now()
+        if self._started is None:
+            self._started = self._last = now
+            say(forecast_line(standing, self.processes, _free_bytes(self.output)))
+        if now - self._last < (_LIVE_SECONDS if self.is_live else _PLAIN_SECONDS):
+            return
+        self._last = now
+        line = standing_line(standing, now - self._started)
+        if self.is_live:
+            live(f"trnprof: {line}"[: max(20, shutil.get_terminal_size().columns - 1)])
+            self._is_shown = True
+        else:
+            say(line)
+
+    def close(self) -> None:
+        """Take the live line away."""
+        if self._is_shown:
+            live("")
+            self._is_shown = False
+
+
+def forecast_line(standing: Progress, processes: int, free_bytes: int) -> str:
+    """What is going to be read, and about what it takes."""
+    expected = standing.expected_bytes
+    workers = max(1, min(processes, standing.sources))
+    largest = expected / max(1, standing.sources) * workers
+    memory = _MEMORY_A_PROCESS * workers + _MEMORY_A_BYTE * largest
+    return (
+        f"{_sources(standing.sources)}, about {format_bytes(expected, 2)} decompressed; "
+        f"about {format_bytes(memory, 2)} of memory and {format_bytes(expected * _DISK_A_BYTE, 2)} of disk "
+        f"({format_bytes(free_bytes, 2)} free) are needed"
+    )
+
+
+def standing_line(standing: Progress, seconds: float) -> str:
+    """How far it is.
+
+    Args:
+        standing: the progress.
+        seconds: since it began.
+    """
+    of_sources = f"{standing.done} of {_sources(standing.sources)}"
+    if standing.phase != "reading":
+        return f"{standing.phase} {of_sources}"
+    fraction = min(1.0, standing.read_bytes / max(1, standing.expected_bytes))
+    rate = standing.events / seconds if seconds > 0 else 0
+    return (
+        f"reading {of_sources}, {format_bytes(standing.read_bytes, 3)} ({format_percent(fraction, 0)}), "
+        f"{format_count(standing.events, 3)} events, {format_count(rate, 3)}/s"
+    )
+
+
+def outcome_lines(output: Path, summary: ImportSummary, seconds: float) -> list[str]:
+    """What became of it: events, ranks, time, the gravest findings, what to do next."""
+    ranks = {source.rank for source in summary.sources if source.rank is not None}
+    formats = ", ".join(sorted({source.format for source in summary.sources}))
+    of_ranks = f"{_counted(len(ranks), 'rank')} from " if ranks else ""
+    lines = [
+        f"{output}: {format_count(summary.events)} event{'s' * (summary.events != 1)} of {of_ranks}{_sources(len(summary.sources))} "
+        f"({formats}) in {seconds:.1f} s"
+    ]
+    lines += summary.alignment[:_ALIGNMENT_SHOWN]
+    if len(summary.alignment) > _ALIGNMENT_SHOWN:
+        lines.append(f"… {len(summary.alignment) - _ALIGNMENT_SHOWN} lines more about clocks")
+    name = shlex.quote(str(output))
+    told = finding_lines(summary.findings)
+    lines += told[:_FINDINGS_SHOWN]
+    if len(told) > _FINDINGS_SHOWN:
+        lines.append(f"… {len(told) - _FINDINGS_SHOWN} kinds of findings more")
+    if told:
+        lines.append(f"trnprof validate {name} shows all")
+    lines.append(f"next: trnprof report {name} · trnprof view {name}")
+    return [printable(line) for line in lines]
+
+
+def finding_lines(findings: Iterable[Finding]) -> list[str]:
+    """A line for each kind of finding, gravest first; what many sources have alike is said once."""
+    ranks = {"error": 0, "warning": 1}
+    kinds: dict[tuple[int, str], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((ranks.get(finding.severity, 2), finding.kind), []).append(finding)
+    lines = []
+    for _, alike in sorted(kinds.items(), key=lambda item: item[0][0]):
+        first = alike[0]
+        where = first.where if len(alike) == 1 else f"{first.where} and {len(alike) - 1} more"
+        count = sum(finding.count for finding in alike)
+        times = f" ({format_count(count)})" if count > 1 else ""
+        unreliable = f"; unreliable: {first.unreliable}" if first.unreliable else ""
+        lines.append(f"{first.severity}: {where}: {first.message}{times}{unreliable}")
+    return lines
+
+
+def _sources(count: int) -> str:
+    return _counted(count, "source")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _cores() -> int:
+    """Cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _is_terminal() -> bool:
+    is_dumb = os.environ.get("TERM", "dumb") == "dumb"
+    return sys.stderr is not None and sys.stderr.isatty() and not is_dumb
+
+
+def _free_bytes(output: Path) -> int:
+    """Free disk where the output will be."""
+    for folder in (output.parent, *output.absolute().parents):
+        if folder.is_dir():
+            return shutil.disk_usage(folder).free
+    return 0
