@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 import polars as pl
+import pyarrow as pa
 
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.formats.neuron_schema import Field
@@ -92,7 +93,7 @@ def _read(column: pl.Series, wanted: pl.DataType) -> pl.Series:
     if isinstance(column.dtype, (pl.Categorical, pl.Enum)):
         column = column.cast(pl.String)
     elif column.dtype == pl.Binary:
-        column = column.cast(pl.String, strict=False)
+        column = _decoded(column)
     if wanted == pl.Boolean:
         return _as_flag(column)
     if wanted == pl.Float64:
@@ -151,11 +152,21 @@ def _as_text(column: pl.Series) -> pl.Series:
         wrapped = pl.DataFrame({"v": column}).to_struct("s").struct.json_encode()
         inner = wrapped.str.slice(5).str.head(-1)
         return pl.select(pl.when(column.is_not_null()).then(inner)).to_series()
+    if stored == pl.Binary:
+        return _decoded(column)
     if stored == pl.Boolean:
         return pl.select(
             pl.when(column).then(pl.lit("true")).when(~column).then(pl.lit("false"))
         ).to_series()
     return column.cast(pl.String, strict=False)
+
+
+def _decoded(column: pl.Series) -> pl.Series:
+    """Bytes as text, those that are no UTF-8 replaced."""
+    encoded = column.to_arrow().cast(pa.binary()).dictionary_encode()
+    words = [word.decode("utf-8", "replace") for word in encoded.dictionary.to_pylist()]
+    text = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(words, pa.string()))
+    return pl.Series(column.name, text.cast(pa.string()))
 
 
 def _first(column: pl.Series, mask: pl.Series) -> str:
