@@ -169,7 +169,7 @@ def _row(
         "parent_id": parent,
         "kind": timeline.kind,
         "name": timeline.name,
-        "sort_order": timeline.sort_order,
+        "sort_order": int(np.clip(timeline.sort_order, -(1 << 31), (1 << 31) - 1)),
         "lane": lane,
         "exclusive": timeline.exclusive,
         "clock_id": plan.clock.clock_id,
