@@ -27,7 +27,7 @@ MAX_FLOPS: Final = 5e7
 DIRECTED_WEIGHT: Final = 0.05
 """Of a collective whose root may leave early (broadcast, reduce), beside one that holds all members to the end."""
 MAD_TO_SIGMA: Final = 1.4826
-DRIFT_MIN_COLLECTIVES: Final = 16
+DRIFT_MIN_COLLECTIVES: Final = 64
 DRIFT_SIGMAS: Final = 6.0
 DRIFT_MIN_NS: Final = 2_000
 DRIFT_LIMIT: Final = 5e-4
