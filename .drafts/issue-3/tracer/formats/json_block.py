@@ -1,0 +1,362 @@
+"""What do some events of a Chrome-style JSON file say? Columns, decoded only when asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
+
+from trnprof.tracer.formats import json_parse as parse
+from trnprof.tracer.formats import json_repair as repair
+from trnprof.tracer.formats import json_values as values
+from trnprof.tracer.formats.json_findings import Faults
+
+_EMPTY: Final = np.empty(0, np.uint8)
+_FINGERPRINT_SEED: Final = np.uint64(0x243F6A8885A308D3)
+_WINDOWS_PATH: Final = re.compile(rb"[A-Za-z]:\\[^\\]")
+
+
+def make_table(
+    members: Sequence[str], args: Sequence[str], args_field: int, args_first: int
+) -> parse.KeyTable:
+    """The table of names for the compiled loops."""
+    names = [name.encode() for name in (*members, *args)]
+    longest = max((len(name) for name in names), default=0)
+    matrix = np.zeros((max(1, len(names)), longest + 64), np.uint8)
+    for row, name in enumerate(names):
+        matrix[row, : len(name)] = np.frombuffer(name, np.uint8)
+    shape = (2, parse.SLOTS)
+    table = parse.KeyTable(
+        np.zeros(shape, np.uint64),
+        np.full(shape, -1, np.int32),
+        np.full(shape, -1, np.int32),
+        matrix,
+        args_field,
+        args_first,
+        args_first + len(args),
+    )
+    lengths = np.array([len(name) for name in names], np.int64)
+    levels = np.array([0] * len(members) + [1] * len(args), np.int64)
+    parse.fill_keys(table, matrix, lengths, levels)
+    return table
+
+
+@dataclass
+class Shared:
+    """What the blocks of one scan share.
+
+    Attributes:
+        members: names of the members of events, the one with the arguments last.
+        args: names of the members of the arguments.
+        faults: where to tell of faults.
+        table: names → numbers of fields.
+        keys: combinations of fields met so far: (value → code, values by code).
+        excluding: tables for ``attributes``.
+        seed: of hash tables.
+    """
+
+    members: tuple[str, ...]
+    args: tuple[str, ...]
+    faults: Faults
+    table: parse.KeyTable
+    keys: dict[tuple[str, ...], tuple[dict[tuple[str | None, ...], int], list[tuple[Any, ...]]]] = (
+        field(default_factory=dict)
+    )
+    excluding: dict[tuple[str, ...], parse.KeyTable] = field(default_factory=dict)
+    seed: np.uint64 = field(default_factory=values.random_seed)
+
+    def number(self, name: str) -> int:
+        """Of a field, by name; fields of the arguments begin with ``args.``."""
+        if name in self.members:
+            return self.members.index(name)
+        return len(self.members) + self.args.index(name.removeprefix("args."))
+
+    def rows(self, capacity: int) -> parse.Rows:
+        """Room for the events of a block."""
+        fields = len(self.members) + len(self.args)
+        return parse.Rows(
+            np.empty((fields, capacity), np.int32),
+            np.empty((fields, capacity), np.int32),
+            np.empty((fields, capacity), np.uint8),
+            np.empty(capacity, np.int32),
+            np.empty(capacity, np.int32),
+            np.empty(capacity, np.int32),
+        )
+
+
+def share(
+    members: tuple[str, ...], args: tuple[str, ...], args_member: str, faults: Faults
+) -> Shared:
+    """For the blocks of a scan for these fields."""
+    ordered = (*(m for m in dict.fromkeys(members) if m != args_member), args_member)
+    inner = tuple(dict.fromkeys(args))
+    table = make_table(ordered, inner, len(ordered) - 1, len(ordered))
+    return Shared(ordered, inner, faults, table)
+
+
+class EventBlock:
+    """Some events in file order. Arrays have one entry an event; a field is a member's name, or ``args.`` and a name.
+
+    Attributes:
+        rows: number of events.
+        position: byte in the decompressed file at which the first of them begins.
+    """
+
+    def __init__(
+        self, shared: Shared, data: NDArray[np.uint8], origin: int, located: parse.Rows
+    ) -> None:
+        self._shared = shared
+        self._data = data
+        self._origin = origin
+        self._rows = located
+        self._codes: dict[str, tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
+        self._texts: dict[str, pa.DictionaryArray] = {}
+        self.rows = len(located.first)
+        self.position = origin + int(located.first[0]) if self.rows else origin
+
+    def positions(self) -> NDArray[np.int64]:
+        """Byte in the decompressed file at which each event begins."""
+        return self._rows.first.astype(np.int64) + self._origin
+
+    def has(self, field: str) -> NDArray[np.bool_]:
+        """Whether the field is there and not null (NaN and its kin are null)."""
+        found: NDArray[np.bool_] = self._column(field)[2] > parse.BARE
+        return found
+
+    def is_kind(self, field: str, *kinds: int) -> NDArray[np.bool_]:
+        """Whether the value is of one of these kinds (``json_parse.NUMBER``, ``OBJECT``, …)."""
+        return np.isin(self._column(field)[2], np.array(kinds, np.uint8))
+
+    def integers(self, field: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Integers, from numbers or numeric strings (decimal or ``0x``), and whether each is one.
+
+        Values from 2^63 are given as the bits of uint64; values beyond 64 bits and with decimals are none.
+        """
+        found: tuple[NDArray[np.int64], NDArray[np.bool_]] = values.integers(
+            self._data, *self._column(field)
+        )
+        return found
+
+    def floats(self, field: str) -> NDArray[np.float64]:
+        """Numbers or numeric strings, correctly rounded; NaN where there is none."""
+        column = self._column(field)
+        found, slow = values.floats(self._data, *column)
+        if slow.any():
+            texts = _gathered(self._data, *(part[slow] for part in column))
+            texts = pc.utf8_trim_whitespace(texts.cast(pa.string(), safe=False))
+            numeric = pc.match_substring_regex(texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
+            plain = pc.replace_substring_regex(texts, r"^\+", "")
+            plain = pc.if_else(numeric, plain, pa.scalar(None, pa.string()))
+            numbers = pc.cast(plain, pa.float64()).fill_null(np.nan)
+            found[slow] = numbers.to_numpy(zero_copy_only=False)
+        result: NDArray[np.float64] = found
+        return result
+
+    def times_ns(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Start and end in nanoseconds from ``ts`` and ``dur`` in decimal microseconds, each exact and rounded once, half up.
+
+        Returns:
+            (start_ns, end_ns, has_ts, has_dur). Without ``ts`` the start counts as 0, without ``dur`` the end is the start. Times
+            more than 2^62 ns from zero are cut to that, with a finding.
+        """
+        start, end, has_ts, has_dur, has_cut = values.times(
+            self._data, *self._column("ts"), *self._column("dur")
+        )
+        if has_cut.any():
+            row = int(has_cut.argmax())
+            self._shared.faults.add(
+                "times_out_of_range",
+                "warning",
+                "times are more than 146 years from zero and were cut to that",
+                self._origin + int(self._rows.first[row]),
+                int(has_cut.sum()),
+                unreliable="these events",
+            )
+        return start, end, has_ts, has_dur
+
+    def texts(self, field: str) -> pa.DictionaryArray:
+        """Texts: strings without their escapes (bytes that are not UTF-8 become U+FFFD), other values as they are written, null
+        where there is none.
+        """
+        if field not in self._texts:
+            codes, firsts = self._distinct(field)
+            decoded = self._decoded(field, firsts)
+            indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
+            if isinstance(decoded, list):
+                unique = dict.fromkeys(decoded)
+                renumber = {text: i for i, text in enumerate(unique)}
+                mapping = np.array([renumber[text] for text in decoded] + [-1], np.int32)
+                codes = mapping[codes]
+                indices = pa.array(codes, mask=codes < 0)
+                decoded = pa.array(list(unique), pa.string())
+            self._texts[field] = pa.DictionaryArray.from_arrays(indices, decoded)
+        return self._texts[field]
+
+    def keys(self, *fields: str) -> tuple[NDArray[np.int64], list[tuple[Any, ...]]]:
+        """Number the combinations of texts of some fields, the same in all blocks of a scan.
+
+        Returns:
+            (code of each event, from 0; the combinations by code, of all blocks so far, None where a field is missing).
+        """
+        by_value, known = self._shared.keys.setdefault(fields, ({}, []))
+        columns = [self.texts(name) for name in fields]
+        codes = [_codes(column) for column in columns]
+        combined, firsts = codes[0], None
+        for more in codes[1:]:
+            combined, firsts = values.distinct_pairs(combined, more, self._shared.seed)
+        if firsts is None:
+            combined, firsts = values.distinct_pairs(combined, combined, self._shared.seed)
+        mapping = np.empty(len(firsts) + 1, np.int64)
+        dictionaries = [column.dictionary.to_pylist() for column in columns]
+        for code, row in enumerate(firsts.tolist()):
+            value = tuple(
+                words[c] if (c := int(part[row])) >= 0 else None
+                for words, part in zip(dictionaries, codes, strict=True)
+            )
+            if value not in by_value:
+                by_value[value] = len(known)
+                known.append(value)
+            mapping[code] = by_value[value]
+        return mapping[combined], known
+
+    def raw(self, field: str) -> pa.StringArray:
+        """JSON text of a member as it is written, made valid where it is not; null where there is none."""
+        start, length, kind = self._column(field)
+        offsets = np.zeros(self.rows + 1, np.int64)
+        arguments = (self._data, start, length, kind, self._rows.marks, offsets)
+        repair.repaired(*arguments, _EMPTY)
+        out = np.empty(int(offsets[-1]), np.uint8)
+        repair.repaired(*arguments, out)
+        return _strings(out, offsets)
+
+    def attributes(self, exclude_args: Sequence[str] = ()) -> pa.StringArray:
+        """The arguments of each event as they are written, without those to be excluded.
+
+        Members of the event that are no field of the scan are added as a member ``event``; arguments that are no object become a
+        member ``args``. What is not valid JSON is made so. Null where nothing remains.
+        """
+        excluded = tuple(exclude_args)
+        if excluded not in self._shared.excluding:
+            self._shared.excluding[excluded] = make_table(self._shared.members, excluded, 0, 0)
+        args = self._column(self._shared.members[-1])
+        offsets = np.zeros(self.rows + 1, np.int64)
+        rows = self._rows
+        arguments = (
+            self._data,
+            rows.first,
+            rows.last,
+            *args,
+            rows.marks,
+            self._shared.excluding[excluded],
+            bool(excluded),
+            offsets,
+        )
+        repair.attributes(*arguments, _EMPTY)
+        out = np.empty(int(offsets[-1]), np.uint8)
+        repair.attributes(*arguments, out)
+        return _strings(out, offsets)
+
+    def fingerprints(self) -> NDArray[np.uint64]:
+        """Hash of the text of each event."""
+        found: NDArray[np.uint64] = values.hash_rows(
+            self._data, self._rows.first, self._rows.last, _FINGERPRINT_SEED
+        )
+        return found
+
+    def take(self, chosen: ArrayLike) -> Self:
+        """The events that a mask or an array of row numbers chooses."""
+        index = np.asarray(chosen)
+        rows = self._rows
+        located = parse.Rows(
+            np.ascontiguousarray(rows.start[:, index]),
+            np.ascontiguousarray(rows.length[:, index]),
+            np.ascontiguousarray(rows.kind[:, index]),
+            rows.first[index],
+            rows.last[index],
+            rows.marks[index],
+        )
+        return type(self)(self._shared, self._data, self._origin, located)
+
+    def _column(
+        self, field: str
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
+        number = self._shared.number(field)
+        rows = self._rows
+        return rows.start[number], rows.length[number], rows.kind[number]
+
+    def _distinct(self, field: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        if field not in self._codes:
+            self._codes[field] = values.distinct_texts(
+                self._data, *self._column(field), self._shared.seed
+            )
+        return self._codes[field]
+
+    def _decoded(self, field: str, firsts: NDArray[np.int64]) -> pa.StringArray | list[str]:
+        """Texts of the rows; an Arrow array if they are texts as they are, else a list."""
+        start, length, kind = (part[firsts] for part in self._column(field))
+        hard = kind == parse.ESCAPED
+        hard |= (self._rows.marks[firsts] & parse.INVALID_UTF8) != 0
+        plain = _gathered(self._data, start, length, kind)
+        if not hard.any():
+            return plain
+        texts = [text.decode("utf-8", "replace") for text in plain.cast(pa.binary()).to_pylist()]
+        for row in np.flatnonzero(hard & (kind == parse.ESCAPED)).tolist():
+            low = int(start[row])
+            texts[row] = unescaped(self._data[low : low + int(length[row])].tobytes())
+        return texts
+
+
+def unescaped(text: bytes) -> str:
+    """The text of a JSON string; if it holds an escape that JSON does not know or begins like a Windows path, its writer does
+    not escape backslashes, and they are kept. What is no character becomes U+FFFD.
+    """
+    decoded = text.decode("utf-8", "replace")
+    if not _WINDOWS_PATH.match(text) and not text.endswith(b"\\") or text.endswith(b"\\\\"):
+        try:
+            string = json.loads(f'"{decoded}"', strict=False)
+        except ValueError:
+            pass
+        else:
+            return str(string.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return decoded.replace('\\"', '"') if not decoded.endswith('\\"') else decoded
+
+
+def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
+    indices = column.indices.fill_null(-1) if column.null_count else column.indices
+    codes: NDArray[np.int32] = indices.to_numpy(zero_copy_only=False)
+    return codes
+
+
+def _gathered(
+    data: NDArray[np.uint8],
+    start: NDArray[np.int32],
+    length: NDArray[np.int32],
+    kind: NDArray[np.uint8],
+) -> pa.StringArray:
+    """The texts of some rows, as they are written, not checked to be UTF-8."""
+    offsets = values.gather_lengths(length, kind)
+    return _strings(values.gather(data, start, offsets), offsets, has_null=False)
+
+
+def _strings(
+    out: NDArray[np.uint8], offsets: NDArray[np.int64], *, has_null: bool = True
+) -> pa.StringArray:
+    """An Arrow array of the texts; empty ones are null if ``has_null``."""
+    rows = len(offsets) - 1
+    mask = None
+    if has_null:
+        is_there = np.diff(offsets) > 0
+        if not is_there.all():
+            mask = pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    return pa.StringArray.from_buffers(
+        rows, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out), mask
+    )

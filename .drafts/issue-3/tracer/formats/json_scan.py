@@ -1,0 +1,364 @@
+"""Which events does a Chrome-style JSON file hold? Read block by block, in bounded memory, however damaged the file is.
+
+The file is an object with a member ``traceEvents``, or an array of events. No JSON library reads what profilers really write (raw
+control characters, invalid UTF-8, bare ``inf``, unescaped backslashes, files cut in the middle), and none keeps times as the
+decimal numbers that were written; so the events are located by a compiled loop (``json_parse``), and only what is asked for is
+decoded (``json_block``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trnprof.tracer.errors import ProfileError
+from trnprof.tracer.formats import json_parse as parse
+from trnprof.tracer.formats.json_block import EventBlock, share
+from trnprof.tracer.formats.json_findings import Faults, excerpt
+from trnprof.tracer.formats.json_repair import repair_text
+from trnprof.tracer.formats.json_values import mark_invalid_utf8
+from trnprof.tracer.formats.json_window import Window
+from trnprof.tracer.ingest.audit import Audit
+from trnprof.tracer.ingest.source import ByteStream
+
+__all__ = ["EventBlock", "Fields", "Scan"]
+
+BLOCK_BYTES: Final = 16 << 20
+BLOCK_ROWS: Final = 1 << 16
+MAX_EVENT_BYTES: Final = 64 << 20
+"""An event that is longer is left out, with a finding."""
+MAX_MEMBER_BYTES: Final = 1 << 20
+"""A top-level member that is longer is left out of the header, with a finding."""
+MAX_HEADER_BYTES: Final = 16 << 20
+MAX_MEMBERS: Final = 100_000
+"""Top-level members; a file with more is no profile."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_EVENTS_MEMBER: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What is to be located in each event.
+
+    Attributes:
+        members: members of the event object: ``ph``, ``name``, ``pid``, ``ts``, …
+        args: members of its arguments, named ``args.correlation`` and so on in ``EventBlock``.
+        args_member: name of the member that holds the arguments.
+    """
+
+    members: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    args_member: str = "args"
+
+
+class Scan:
+    """One pass over a file. Iterate it once; what is said of the file as a whole is complete afterwards.
+
+    Attributes:
+        header: top-level members other than the events, leniently read; members before the events are there with the first
+            block.
+        events: events handed out so far.
+        has_events: whether there is an array of events, empty or not.
+        is_truncated: whether the file ends too early.
+    """
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        fields: Fields,
+        audit: Audit,
+        label: str,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            stream: the decompressed bytes; the caller closes it.
+            fields: what is to be located; ``ph`` always is.
+            audit: takes the findings.
+            label: name of the source in findings and errors.
+            block_bytes: bytes that are read at a time.
+        """
+        self.header: dict[str, Any] = {}
+        self.events = 0
+        self.has_events = False
+        self.is_truncated = False
+        self._stream = stream
+        self._window = Window(stream, block_bytes)
+        self._label = label
+        self._faults = Faults(audit, label)
+        members = ("ph", *(m for m in fields.members if m != "ph"))
+        self._shared = share(members, fields.args, fields.args_member, self._faults)
+        self._counts = parse.new_counts()
+        self._scratch: NDArray[np.uint8] = np.zeros(256, np.uint8)
+        self._header_bytes = 0
+        self._members = 0
+
+    def __iter__(self) -> Iterator[EventBlock]:
+        """The events in file order, some ten thousand at a time.
+
+        Raises:
+            ProfileError: the file is empty, or it is no JSON object or array.
+        """
+        window = self._window
+        if window.starts_with(_BOM):
+            window.begin += len(_BOM)
+        c = window.skip_space()
+        if c < 0:
+            raise ProfileError(f"{self._label}: the file is empty; record the profile again")
+        if c not in b"[{":
+            text = window.data[window.begin : window.end].tobytes()
+            raise ProfileError(
+                f"{self._label}: this is no JSON: byte {window.position:,} begins {excerpt(text[:20])!r}; a Chrome trace begins with {{ or ["
+            )
+        while c >= 0 and c in b"[{" and self._members < MAX_MEMBERS:
+            window.begin += 1
+            if c == ord("["):
+                yield from self._array(is_whole_file=True)
+            else:
+                yield from self._object()
+            self._members += 1
+            c = window.skip_space()
+        self._finish(c)
+
+    def _object(self) -> Iterator[EventBlock]:
+        """The events of an object whose brace is passed."""
+        window = self._window
+        while True:
+            c = window.skip_space()
+            if c < 0:
+                self._end_of_file_in_object()
+                return
+            if c in b",]}":
+                window.begin += 1
+                if c == ord("}"):
+                    return
+                continue
+            position = window.position
+            key = self._key() if c == ord('"') else None
+            if key is None:
+                if not self._find_events(position):
+                    return
+                key, c = "traceEvents", ord("[")
+            else:
+                c = window.skip_space()
+            self._members += 1
+            if self._members > MAX_MEMBERS:
+                raise ProfileError(
+                    f"{self._label}: more than {MAX_MEMBERS:,} members before byte {position:,}: this is no Chrome trace"
+                )
+            if key == "traceEvents" and c == ord("["):
+                window.begin += 1
+                if (yield from self._array(is_whole_file=False)) == parse.CLOSED:
+                    return
+            else:
+                self._member(key, position)
+
+    def _key(self) -> str | None:
+        """The name of a member and the colon behind it are passed; None if there is none, and nothing is passed."""
+        window = self._window
+        while True:
+            text = window.data[window.begin : window.end].tobytes()[:70_000]
+            found = re.match(rb'"((?:[^"\\]|\\.)*)"\s*:', text, re.DOTALL)
+            if found:
+                window.begin += found.end()
+                return str(_loaded(b'"' + found[1] + b'"'))
+            if len(text) > 65_536 or not window.more():
+                return None
+
+    def _find_events(self, position: int) -> bool:
+        """Pass everything up to the bracket of ``traceEvents``, in an object that cannot be read; False if it never comes."""
+        window = self._window
+        self._faults.add(
+            "damaged_header",
+            "warning",
+            "the members before the events could not be read and were left out",
+            position,
+            example=window.excerpt(),
+        )
+        window.begin = max(0, window.begin - 1)
+        while True:
+            text = window.data[window.begin : window.end].tobytes()
+            found = _EVENTS_MEMBER.search(text)
+            if found:
+                window.begin += found.end() - 1
+                return True
+            window.begin = max(window.begin, window.end - 256)
+            if not window.more():
+                window.begin = window.end
+                return False
+
+    def _member(self, key: str, position: int) -> None:
+        """Read a top-level member other than the events; only what is short is kept."""
+        window = self._window
+        state = np.zeros(3, np.int64)
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            at, is_done = parse.skip_value(window.data, window.begin, window.end, state)
+            size += at - window.begin
+            if size <= MAX_MEMBER_BYTES:
+                pieces.append(window.data[window.begin : at].tobytes())
+            window.begin = at
+            if is_done or not window.more():
+                break
+        if size <= MAX_MEMBER_BYTES and self._header_bytes + size <= MAX_HEADER_BYTES:
+            self._header_bytes += size
+            self.header[key] = _loaded(b"".join(pieces))
+        else:
+            self._faults.add(
+                "large_header",
+                "note",
+                f"top-level members are longer than {MAX_MEMBER_BYTES >> 10} KiB and were left out",
+                position,
+                example=f"{key}, {size:,} bytes",
+            )
+
+    def _array(self, *, is_whole_file: bool) -> Generator[EventBlock, None, int]:
+        """The events of an array whose bracket is passed.
+
+        Returns:
+            How it ended: END, CLOSED, MEMBER, or MORE at the end of the file.
+        """
+        window, counts, shared = self._window, self._counts, self._shared
+        counts.expect[0] = 0
+        self.has_events = True
+        while True:
+            rows = shared.rows(min(BLOCK_ROWS, 16 + (window.end - window.begin) // 4))
+            count, at, status = parse.scan_events(
+                window.data, window.begin, window.end, window.origin, window.is_final, shared.table, rows, counts,
+                self._scratch,
+            )  # fmt: skip
+            if count:
+                self.events += count
+                yield self._block(rows, count)
+            window.begin = at
+            if status in (parse.END, parse.CLOSED, parse.MEMBER):
+                if status != parse.END and not is_whole_file:
+                    self._unclosed(window.position)
+                return status
+            if status == parse.MORE:
+                if window.is_final:
+                    return self._end_of_file_in_array(is_whole_file)
+                self._keep_on(at)
+
+    def _block(self, rows: parse.Rows, count: int) -> EventBlock:
+        located = parse.Rows(
+            rows.start[:, :count],
+            rows.length[:, :count],
+            rows.kind[:, :count],
+            rows.first[:count],
+            rows.last[:count],
+            rows.marks[:count],
+        )
+        window = self._window
+        mark_invalid_utf8(
+            window.data, located.first, located.last, located.marks, parse.INVALID_UTF8
+        )
+        self._faults.note(window.data, window.origin, located)
+        return EventBlock(self._shared, window.data, window.origin, located)
+
+    def _keep_on(self, at: int) -> None:
+        """Read on inside the array; an event that is too long is given up."""
+        window, lost_from = self._window, self._counts.lost_from
+        if window.end - at >= MAX_EVENT_BYTES and lost_from[0] < 0:
+            self._faults.add(
+                "oversized_events",
+                "error",
+                f"an event is longer than {MAX_EVENT_BYTES >> 20} MiB and was left out",
+                window.origin + at,
+                unreliable="times around it",
+            )
+            lost_from[0] = window.origin + at
+            self._counts.first_lost[0] = window.origin + at if not self._counts.lost[0] else self._counts.first_lost[0]
+            self._counts.lost[0] += 1
+            window.begin += 1
+        keep = max(int(lost_from[0]), window.position - MAX_MEMBER_BYTES) if lost_from[0] >= 0 else None
+        window.more(keep)
+
+    def _end_of_file_in_array(self, is_whole_file: bool) -> int:
+        window, counts = self._window, self._counts
+        lost_from = int(counts.lost_from[0])
+        counts.lost_from[0] = -1
+        if lost_from >= 0:
+            end = self._members_behind(lost_from)
+            if end is not None:
+                counts.lost_bytes[0] += end - lost_from
+                return parse.CLOSED
+            counts.lost[0] -= 1
+            self.is_truncated = True
+            self._faults.cut(lost_from, window.origin + window.end - lost_from, self.events)
+        elif not is_whole_file or not self.events:
+            self._unclosed(window.origin + window.end)
+            self.is_truncated = True
+        window.begin = window.end
+        return parse.MORE
+
+    def _end_of_file_in_object(self) -> None:
+        if not self.is_truncated:
+            self.is_truncated = True
+            self._unclosed(self._window.position)
+
+    def _unclosed(self, position: int) -> None:
+        self._faults.add(
+            "unclosed",
+            "warning",
+            "the file ends without closing what it began: perhaps it was cut between two events",
+            position,
+            unreliable="the end of the profile",
+        )
+
+    def _members_behind(self, lost_from: int) -> int | None:
+        """Where the array ends behind a last event that could not be read, if members of the object around follow; they are
+        taken into the header.
+        """
+        window = self._window
+        low = max(lost_from - window.origin, 0, window.end - MAX_MEMBER_BYTES)
+        tail = window.data[low : window.end].tobytes()
+        for found in list(re.finditer(rb"\]\s*(,|\}\s*$)", tail))[:1000]:
+            text = tail[found.end() :] if found[1] == b"," else b"}"
+            try:
+                members = json.loads(b"{" + text)
+            except (ValueError, RecursionError):
+                continue
+            self.header.update(members)
+            window.begin = window.end
+            return window.origin + low + found.start()
+        return None
+
+    def _finish(self, last: int) -> None:
+        window = self._window
+        self._faults.between_events(self._counts)
+        if last >= 0:
+            self._faults.add(
+                "trailing_data",
+                "note",
+                "text follows the end of the profile and was left out",
+                window.position,
+                example=window.excerpt(),
+            )
+        if self._stream.truncated and not self.is_truncated:
+            self.is_truncated = True
+            self._faults.add(
+                "truncated", "error", f"the file ends too early: {self._stream.truncated}", window.position,
+                unreliable="the end of the profile",
+            )  # fmt: skip
+
+
+def _loaded(text: bytes) -> Any:
+    """The value in a JSON text, whatever is wrong with it."""
+    try:
+        return json.loads(repair_text(text), parse_int=_integer)
+    except ValueError:
+        return None
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) < 1000 else text
