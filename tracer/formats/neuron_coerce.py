@@ -38,7 +38,10 @@ def coerced(column: pl.Series, field: Field, where: str, audit: Audit) -> pl.Ser
         return column
     if column.dtype == pl.Null:
         return column.cast(wanted)
-    found = _read(column, wanted)
+    try:
+        found = _read(column, wanted)
+    except pl.exceptions.PolarsError:  # a type that polars converts to nothing, such as a map
+        found = pl.Series(column.name, [None], wanted).new_from_index(0, len(column))
     lost = column.is_not_null() & found.is_null()
     count = int(lost.sum())
     if _is_foreign(column.dtype, wanted):

@@ -25,6 +25,12 @@ WAIT: Final = r"(?i)semaphore|sem_wait|_wait$|^wait"
 TRIGGER: Final = r"(?i)dma"
 """Opcodes that start a DMA: the analyzers' *issue*."""
 UNKNOWN: Final = r"(?i)^\s*$|unknown|invalid|^0x[0-9a-f]+$|^\d+$"
+_OPCODES: Final = {
+    "is_wait": WAIT,
+    "is_trigger": TRIGGER,
+    "is_unknown": UNKNOWN,
+    "is_matmul": "(?i)matmul",
+}
 _MAPPED: Final = (
     *("start_ts", "end_ts", "duration_ns", "engine", "pcore_idx", "opcode", "hlo_name", "layer"),
     *("raw_flops", "flops_transpose", "nki_source_location"),
@@ -110,39 +116,57 @@ def fingerprints(rows: pl.DataFrame, columns: list[str]) -> NDArray[np.uint64]:
 
 
 def _with_meaning(rows: pl.DataFrame) -> pl.DataFrame:
+    kept = attributes(rows, beside(rows, _MAPPED)).alias("text")
+    rows = _with_operands(_with_opcode(rows))
     raw, transposed = pl.col("raw_flops"), pl.col("flops_transpose").fill_null(0)
-    is_tensor = engine_is(TENSOR)
-    is_transpose = (pl.col("tensor_instruction_type").str.to_uppercase() == "TRANSPOSE").fill_null(
-        False
-    )
-    by_operands = pl.when(is_tensor & pl.col("opcode").str.contains("(?i)matmul")).then(
-        operand_flops(pl.coalesce("operands", "compiler_operands"))
-    )
+    said = pl.col("tensor_instruction_type").str.to_uppercase() == "TRANSPOSE"
     stated = pl.when(raw > 0).then(raw.cast(pl.Float64))
+    by_operands = pl.when("is_matmul").then(pl.col("operand_flops"))
     flops = pl.when(raw.is_not_null()).then(stated).otherwise(by_operands)
-    by_name = operand_dtype(pl.coalesce("operands", "compiler_operands"))
     waits, dma_waits = pl.col("evt_wait_time_ns"), pl.col("dma_wait_time_ns")
-    opcode = pl.col("opcode").fill_null("")
     return rows.with_columns(
-        attributes(rows, beside(rows, _MAPPED)).alias("text"),
+        kept,
         flops=flops,
         is_estimated=raw.is_null() & by_operands.is_not_null(),
         is_transpose=pl.when(flops.is_not_null()).then(
-            is_transpose | (transposed >= raw).fill_null(False)
+            said.fill_null(False) | (transposed >= raw).fill_null(False)
         ),
         is_partly=(transposed > 0) & (transposed < raw),
         dtype=pl.when(flops.is_not_null()).then(
-            pl.coalesce(by_name, ratio_dtype(pl.col("adjusted_flops"), raw))
+            pl.coalesce("operand_dtype", ratio_dtype(pl.col("adjusted_flops"), raw))
         ),
         wait_reason=pl.when(waits > 0)
         .then(pl.lit("semaphore"))
         .when(dma_waits > 0)
         .then(pl.lit("queue")),
-        is_wait=opcode.str.contains(WAIT),
-        category=pl.when(opcode.str.contains(WAIT) | opcode.str.contains(TRIGGER))
+        category=pl.when(pl.col("is_wait") | pl.col("is_trigger"))
         .then(pl.lit("sync"))
         .otherwise(pl.lit("compute")),
     )
+
+
+def _with_opcode(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add what opcodes mean, looked at once each: is_wait, is_trigger, is_unknown, is_matmul."""
+    opcodes = rows.select(pl.col("opcode").unique()).with_columns(
+        **{
+            name: pl.col("opcode").fill_null("").str.contains(pattern)
+            for name, pattern in _OPCODES.items()
+        }
+    )
+    joined = rows.join(opcodes, on="opcode", how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(pl.col("is_matmul") & engine_is(TENSOR))
+
+
+def _with_operands(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add operand_dtype and operand_flops of rows that may have FLOPs; each text is parsed once."""
+    may = (pl.col("raw_flops") > 0) | (pl.col("raw_flops").is_null() & pl.col("is_matmul"))
+    key = pl.when(may).then(pl.coalesce("operands", "compiler_operands"))
+    keyed = rows.with_columns(key.alias("operand_key"))
+    texts = keyed.select(pl.col("operand_key").drop_nulls().unique()).with_columns(
+        operand_dtype=operand_dtype(pl.col("operand_key")),
+        operand_flops=operand_flops(pl.col("operand_key")),
+    )
+    return keyed.join(texts, on="operand_key", how="left", maintain_order="left")
 
 
 def engine_is(engine: str) -> pl.Expr:
@@ -193,7 +217,6 @@ def _count(tally: InstructionTally, given: pl.DataFrame, rows: pl.DataFrame) -> 
     for engine, total in rows.filter(~pl.col("is_wait")).group_by("engine").agg(length).iter_rows():
         name = engine_name(engine or "")
         tally.instruction_ns[name] = tally.instruction_ns.get(name, 0) + (total or 0)
-    unknown = rows.filter(pl.col("opcode").fill_null("").str.contains(UNKNOWN))
-    for opcode, count in unknown.group_by("opcode").len().iter_rows():
+    for opcode, count in rows.filter("is_unknown").group_by("opcode").len().iter_rows():
         name = opcode or ""
         tally.unknown_opcodes[name] = tally.unknown_opcodes.get(name, 0) + count

@@ -25,6 +25,7 @@ from trnprof.tracer.formats.neuron_json_scan import (
     elements,
     key_places,
     lines,
+    nested_end,
     skip,
     value_end,
 )
@@ -246,17 +247,15 @@ class TopLevel:
         """The key in front of the next value, with its colon."""
         if self._look(1) != b'"':
             return None
-        end = 0
-        while True:
-            end = self._buffer.find(b'"', end + 1)
-            if end < 0:
-                if not self._grow() or len(self._buffer) > MAX_VALUE_BYTES:
-                    return None
-                end = 0
-            elif self._buffer[end - 1] != ord("\\"):
-                break
-        key = bytes(self._buffer[1:end]).decode("utf-8", "replace")[:200]
-        self._drop(end + 1)
+        while (end := int(nested_end(np.frombuffer(self._buffer, np.uint8).copy(), 0))) < 0:
+            if len(self._buffer) > MAX_VALUE_BYTES or not self._grow():
+                return None
+        text = bytes(self._buffer[:end]).decode("utf-8", "replace")
+        try:
+            key = str(json.loads(text, strict=False))[:200]
+        except ValueError:
+            key = text[1:-1][:200]
+        self._drop(end)
         if self._next_mark() != ord(":"):
             return None
         self._drop(1)

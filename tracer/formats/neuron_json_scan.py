@@ -178,18 +178,66 @@ def is_plain(data: Any, at: Any, end: Any) -> Any:
 
 @compiled
 def lines(data: Any, starts: Any, ends: Any) -> Any:
-    """The elements with a newline behind each."""
-    total = len(starts)
+    """The elements with a newline behind each; nested values, and numbers with a fraction or exponent, as strings of their text.
+
+    So no reader rounds or rewrites them.
+    """
+    total = 0
     for i in range(len(starts)):
-        total += ends[i] - starts[i]
+        total += (ends[i] - starts[i]) * 2 + 1
     out = np.empty(total, np.uint8)
     at = 0
     for i in range(len(starts)):
-        size = ends[i] - starts[i]
-        out[at : at + size] = data[starts[i] : ends[i]]
-        out[at + size] = 10
-        at += size + 1
-    return out
+        depth, place = 0, starts[i]
+        while place < ends[i]:
+            c = data[place]
+            end = place + 1
+            is_real = False
+            if depth == 1 and (c == 123 or c == 91):
+                end = nested_end(data, place)
+                at = _quoted(data, place, end, out, at)
+                place = end
+                continue
+            if c == 34:
+                while data[end] != 34:
+                    end += 2 if data[end] == 92 else 1
+                end += 1
+            elif c == 123 or c == 91:
+                depth += 1
+            elif c == 125 or c == 93:
+                depth -= 1
+            elif depth == 1 and (c == 45 or 48 <= c <= 57):
+                while data[end] > 32 and data[end] != 44 and data[end] != 125:
+                    is_real |= data[end] == 46 or data[end] == 69 or data[end] == 101
+                    end += 1
+            if is_real:
+                out[at] = 34
+                at += 1
+            for j in range(place, end):
+                out[at] = data[j]
+                at += 1
+            if is_real:
+                out[at] = 34
+                at += 1
+            place = end
+        out[at] = 10
+        at += 1
+    return out[:at]
+
+
+@compiled
+def _quoted(data: Any, begin: Any, end: Any, out: Any, at: Any) -> Any:
+    """Write a text as a JSON string; returns the place behind it."""
+    out[at] = 34
+    at += 1
+    for j in range(begin, end):
+        if data[j] == 34 or data[j] == 92:
+            out[at] = 92
+            at += 1
+        out[at] = data[j]
+        at += 1
+    out[at] = 34
+    return at + 1
 
 
 @compiled

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final
 
 from trnprof.tracer.errors import ProfileError
@@ -169,7 +170,7 @@ def _time_of(report: Mapping[str, Any], line: bytes) -> int | None:
             for limit, s in ((1e11, _NANO), (1e14, 1_000_000), (1e17, 1_000), (1e21, 1))
             if stamp < limit
         )
-        return stamp * scale if isinstance(stamp, int) else round(stamp * scale)
+        return int(Decimal(repr(stamp)) * scale)
     before = line[: max(line.find(b"{"), 0)][:64].decode("ascii", "replace").strip()
     for text in (stamp if isinstance(stamp, str) else "", before):
         matched = _STAMP.match(text)

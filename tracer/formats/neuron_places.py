@@ -40,6 +40,10 @@ _FIRST_OTHER, _FIRST_QUEUE, _FIRST_STREAM, _FIRST_BESIDE, _FIRST_COUNTER = (
     3_000,
     5_000,
 )
+MOST_INDICES: Final = 1 << 16
+"""Cores, devices and workers are numbered below it; other numbers are taken for damage."""
+MOST_TIMELINES: Final = 20_000
+"""Beyond it, rows of new names share one timeline a core."""
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -155,13 +159,26 @@ class Places:
             [maker(core, name) for core, name in unique.iter_rows()], dtype=pl.Int32
         )
         placed = keys.join(
-            unique.with_columns(timeline=numbers),
+            unique.with_columns(timeline=pl.Series(numbers, dtype=pl.Int32)),
             on=["core", "name"],
             how="left",
             maintain_order="left",
         )
         found: NDArray[np.int32] = placed["timeline"].to_numpy()
         return found
+
+    def _with_room(self, name: str) -> str:
+        """The name, or that of all others when there are too many timelines."""
+        if len(self.stage.timelines) < MOST_TIMELINES:
+            return name
+        self.stage.audit.add(
+            "too_many_timelines",
+            "warning",
+            self.stage.label,
+            f"more than {MOST_TIMELINES:,} engines, queues, streams and counters; further ones share the timeline 'others'",
+            unreliable="figures by queue and counter",
+        )
+        return "others"
 
     def _under_core(
         self,
@@ -199,10 +216,16 @@ def engine_name(name: str) -> str:
 
 
 def pcores(frame: pl.DataFrame) -> pl.Series:
-    """The physical core of each row, 0 where it says none."""
+    """The physical core of each row, 0 where it says none that can be."""
     if "pcore_idx" not in frame.columns:
         return pl.Series("core", [0], pl.Int64).new_from_index(0, frame.height)
-    return frame["pcore_idx"].cast(pl.Int64, strict=False).fill_null(0).alias("core")
+    return frame.select(index(pl.col("pcore_idx")).fill_null(0).alias("core")).to_series()
+
+
+def index(column: pl.Expr) -> pl.Expr:
+    """An index of a core, device or worker; null where the number cannot be one."""
+    number = column.cast(pl.Int64, strict=False)
+    return pl.when((number >= 0) & (number < MOST_INDICES)).then(number)
 
 
 def number_in(name: str) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from trnprof.tracer.formats.neuron_attributes import attributes, beside
 from trnprof.tracer.formats.neuron_instructions import ends, fingerprints
+from trnprof.tracer.formats.neuron_places import MOST_TIMELINES, index
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.stage import Stage, Timeline
 
@@ -87,7 +88,9 @@ def add_system_events(
     """
     tally = SystemTally()
     for frame in frames:
-        usable = frame.filter(pl.col("start_ts").is_not_null())
+        usable = frame.filter(pl.col("start_ts").is_not_null()).with_columns(
+            index(pl.col(name)).alias(name) for name in ("nc_idx", "pcore_idx", "worker_gid")
+        )
         if not usable.height:
             continue
         rows = _with_meaning(usable)
@@ -237,7 +240,10 @@ def _timelines(rows: pl.DataFrame, stage: Stage, *, is_beside: bool) -> NDArray[
 def _timeline(stage: Stage, at: dict[str, object], *, is_beside: bool) -> int:
     instance = str(at["instance"])
     if not at["is_device"]:
-        process, thread = at["process"] or "?", at["thread"] or "?"
+        is_full = len(stage.timelines) >= MOST_TIMELINES
+        process, thread = (
+            ("others", "others") if is_full else (at["process"] or "?", at["thread"] or "?")
+        )
         what = "framework thread" if at["is_framework"] else "thread"
         where = f"{instance} " if instance else ""
         name = f"{where}process {process}, {what} {thread}"

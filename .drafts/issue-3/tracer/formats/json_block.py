@@ -13,39 +13,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
+from trnprof.tracer.formats import json_attributes as rendered
 from trnprof.tracer.formats import json_parse as parse
-from trnprof.tracer.formats import json_repair as repair
+from trnprof.tracer.formats import json_tokens as tokens
 from trnprof.tracer.formats import json_values as values
 from trnprof.tracer.formats.json_findings import Faults
+from trnprof.tracer.formats.json_simd import PADDING
 
 _EMPTY: Final = np.empty(0, np.uint8)
 _FINGERPRINT_SEED: Final = np.uint64(0x243F6A8885A308D3)
 _WINDOWS_PATH: Final = re.compile(rb"[A-Za-z]:\\[^\\]")
 
 
-def make_table(
-    members: Sequence[str], args: Sequence[str], args_field: int, args_first: int
-) -> parse.KeyTable:
-    """The table of names for the compiled loops."""
-    names = [name.encode() for name in (*members, *args)]
-    longest = max((len(name) for name in names), default=0)
-    matrix = np.zeros((max(1, len(names)), longest + 64), np.uint8)
-    for row, name in enumerate(names):
-        matrix[row, : len(name)] = np.frombuffer(name, np.uint8)
-    shape = (2, parse.SLOTS)
-    table = parse.KeyTable(
-        np.zeros(shape, np.uint64),
-        np.full(shape, -1, np.int32),
-        np.full(shape, -1, np.int32),
-        matrix,
-        args_field,
-        args_first,
-        args_first + len(args),
-    )
-    lengths = np.array([len(name) for name in names], np.int64)
-    levels = np.array([0] * len(members) + [1] * len(args), np.int64)
-    parse.fill_keys(table, matrix, lengths, levels)
-    return table
+@dataclass(frozen=True)
+class Names:
+    """Names of fields for compiled code; ``keys`` holds addresses of the arrays of ``table``."""
+
+    table: parse.KeyTable
+    keys: parse.Keys
+
+
+def make_names(members: tuple[str, ...], args: tuple[str, ...]) -> Names:
+    """The names of members of events (the last one holds the arguments) and of arguments."""
+    table = parse.make_table(members, args)
+    addresses = [part.ctypes.data for part in (table.first, table.entry, table.names)]
+    count = len(members)
+    total = count + len(args)
+    return Names(table, parse.Keys(*addresses, table.width, count - 1, count, total, total))
 
 
 @dataclass
@@ -56,20 +50,20 @@ class Shared:
         members: names of the members of events, the one with the arguments last.
         args: names of the members of the arguments.
         faults: where to tell of faults.
-        table: names → numbers of fields.
+        names: of all fields.
         keys: combinations of fields met so far: (value → code, values by code).
-        excluding: tables for ``attributes``.
+        excluding: names for ``attributes``.
         seed: of hash tables.
     """
 
     members: tuple[str, ...]
     args: tuple[str, ...]
     faults: Faults
-    table: parse.KeyTable
+    names: Names
     keys: dict[tuple[str, ...], tuple[dict[tuple[str | None, ...], int], list[tuple[Any, ...]]]] = (
         field(default_factory=dict)
     )
-    excluding: dict[tuple[str, ...], parse.KeyTable] = field(default_factory=dict)
+    excluding: dict[tuple[str, ...], Names] = field(default_factory=dict)
     seed: np.uint64 = field(default_factory=values.random_seed)
 
     def number(self, name: str) -> int:
@@ -97,8 +91,7 @@ def share(
     """For the blocks of a scan for these fields."""
     ordered = (*(m for m in dict.fromkeys(members) if m != args_member), args_member)
     inner = tuple(dict.fromkeys(args))
-    table = make_table(ordered, inner, len(ordered) - 1, len(ordered))
-    return Shared(ordered, inner, faults, table)
+    return Shared(ordered, inner, faults, make_names(ordered, inner))
 
 
 class EventBlock:
@@ -127,11 +120,11 @@ class EventBlock:
 
     def has(self, field: str) -> NDArray[np.bool_]:
         """Whether the field is there and not null (NaN and its kin are null)."""
-        found: NDArray[np.bool_] = self._column(field)[2] > parse.BARE
+        found: NDArray[np.bool_] = self._column(field)[2] > tokens.BARE
         return found
 
     def is_kind(self, field: str, *kinds: int) -> NDArray[np.bool_]:
-        """Whether the value is of one of these kinds (``json_parse.NUMBER``, ``OBJECT``, …)."""
+        """Whether the value is of one of these kinds (``json_tokens.NUMBER``, ``OBJECT``, …)."""
         return np.isin(self._column(field)[2], np.array(kinds, np.uint8))
 
     def integers(self, field: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -233,9 +226,9 @@ class EventBlock:
         start, length, kind = self._column(field)
         offsets = np.zeros(self.rows + 1, np.int64)
         arguments = (self._data, start, length, kind, self._rows.marks, offsets)
-        repair.repaired(*arguments, _EMPTY)
-        out = np.empty(int(offsets[-1]), np.uint8)
-        repair.repaired(*arguments, out)
+        rendered.texts(*arguments, _EMPTY)
+        out = _room(offsets)
+        rendered.texts(*arguments, out)
         return _strings(out, offsets)
 
     def attributes(self, exclude_args: Sequence[str] = ()) -> pa.StringArray:
@@ -246,7 +239,7 @@ class EventBlock:
         """
         excluded = tuple(exclude_args)
         if excluded not in self._shared.excluding:
-            self._shared.excluding[excluded] = make_table(self._shared.members, excluded, 0, 0)
+            self._shared.excluding[excluded] = make_names(self._shared.members, excluded)
         args = self._column(self._shared.members[-1])
         offsets = np.zeros(self.rows + 1, np.int64)
         rows = self._rows
@@ -256,13 +249,13 @@ class EventBlock:
             rows.last,
             *args,
             rows.marks,
-            self._shared.excluding[excluded],
+            self._shared.excluding[excluded].keys,
             bool(excluded),
             offsets,
         )
-        repair.attributes(*arguments, _EMPTY)
-        out = np.empty(int(offsets[-1]), np.uint8)
-        repair.attributes(*arguments, out)
+        rendered.attributes(*arguments, _EMPTY)
+        out = _room(offsets)
+        rendered.attributes(*arguments, out)
         return _strings(out, offsets)
 
     def fingerprints(self) -> NDArray[np.uint64]:
@@ -303,13 +296,13 @@ class EventBlock:
     def _decoded(self, field: str, firsts: NDArray[np.int64]) -> pa.StringArray | list[str]:
         """Texts of the rows; an Arrow array if they are texts as they are, else a list."""
         start, length, kind = (part[firsts] for part in self._column(field))
-        hard = kind == parse.ESCAPED
-        hard |= (self._rows.marks[firsts] & parse.INVALID_UTF8) != 0
+        hard = kind == tokens.ESCAPED
+        hard |= (self._rows.marks[firsts] & tokens.INVALID_UTF8) != 0
         plain = _gathered(self._data, start, length, kind)
         if not hard.any():
             return plain
         texts = [text.decode("utf-8", "replace") for text in plain.cast(pa.binary()).to_pylist()]
-        for row in np.flatnonzero(hard & (kind == parse.ESCAPED)).tolist():
+        for row in np.flatnonzero(hard & (kind == tokens.ESCAPED)).tolist():
             low = int(start[row])
             texts[row] = unescaped(self._data[low : low + int(length[row])].tobytes())
         return texts
@@ -328,6 +321,11 @@ def unescaped(text: bytes) -> str:
         else:
             return str(string.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     return decoded.replace('\\"', '"') if not decoded.endswith('\\"') else decoded
+
+
+def _room(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """For text that ends at the last offset, and what is written behind it and taken back."""
+    return np.empty(int(offsets[-1]) + PADDING, np.uint8)
 
 
 def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:

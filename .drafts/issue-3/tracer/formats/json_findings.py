@@ -8,58 +8,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trnprof.tracer.formats import json_parse as parse
+from trnprof.tracer.formats import json_tokens as tokens
 from trnprof.tracer.ingest.audit import Audit
 
 _EXCERPT_BYTES: Final = 120
 
 _KINDS: Final = {
-    parse.STRAY_COMMA: (
+    tokens.STRAY_COMMA: (
         "stray_commas",
         "note",
         "events have a comma too many (JSON allows none before a closing bracket); it was passed over",
     ),
-    parse.MISSING_COMMA: (
+    tokens.MISSING_COMMA: (
         "missing_commas",
         "warning",
         "events lack a comma between two members; they were read as if it were there",
     ),
-    parse.BARE_WORD: (
+    tokens.BARE_WORD: (
         "bare_words",
         "warning",
         "events hold a value that JSON does not have (NaN, Infinity, inf, a bare word); it was read as null",
     ),
-    parse.CONTROL: (
+    tokens.CONTROL: (
         "control_characters",
         "note",
         "strings of events hold raw control characters; they were kept and escaped",
     ),
-    parse.BAD_ESCAPE: (
+    tokens.BAD_ESCAPE: (
         "unescaped_backslashes",
         "warning",
         "strings of events hold backslashes that were not escaped, as in Windows paths; all backslashes of such a string were "
         "kept as they are",
     ),
-    parse.QUOTE_ESCAPED: (
+    tokens.QUOTE_ESCAPED: (
         "unescaped_backslashes_before_quotes",
         "warning",
         "strings of events end with a backslash that was not escaped; the string was ended at the quote behind it",
     ),
-    parse.BAD_NUMBER: (
+    tokens.BAD_NUMBER: (
         "odd_numbers",
         "note",
         "events hold numbers in a form that JSON does not have (+1, .5, 007, 0x1f); they were read as far as they are numbers",
     ),
-    parse.GRAMMAR: (
+    tokens.GRAMMAR: (
         "odd_members",
         "warning",
         "events have a member without a value; it was read as null",
     ),
-    parse.DEEP: (
+    tokens.DEEP: (
         "deep_nesting",
         "note",
         "values are nested in more than 64 levels; what is deeper than 200 is not kept",
     ),
-    parse.INVALID_UTF8: (
+    tokens.INVALID_UTF8: (
         "invalid_utf8",
         "note",
         "events hold bytes that are not UTF-8; they were replaced by U+FFFD",
@@ -91,7 +92,7 @@ class Faults:
             origin: position in the file of the first of them.
             rows: its events.
         """
-        if not np.bitwise_or.reduce(rows.marks) & parse.FAULTS:
+        if not np.bitwise_or.reduce(rows.marks) & tokens.FAULTS:
             return
         for bit, (kind, severity, message) in _KINDS.items():
             has = (rows.marks & bit) != 0

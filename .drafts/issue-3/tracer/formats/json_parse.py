@@ -132,7 +132,9 @@ class Counts(NamedTuple):
 
     Attributes:
         expect: state between events: 0 at the start of the array, 1 after an event, 2 after a comma.
+        previous: the last byte passed in search of where events begin again.
         lost_from: position in the file from which bytes are skipped until an event begins again, -1: none are.
+        is_cut: whether the file ended inside what could not be read.
         budget: bytes that may still be tried in search of where events begin again.
         empty: events without members, which are left out.
         not_events: elements of the array that are no objects.
@@ -144,7 +146,9 @@ class Counts(NamedTuple):
     """
 
     expect: NDArray[np.int64]
+    previous: NDArray[np.int64]
     lost_from: NDArray[np.int64]
+    is_cut: NDArray[np.int64]
     budget: NDArray[np.int64]
     empty: NDArray[np.int64]
     not_events: NDArray[np.int64]
@@ -256,7 +260,8 @@ def _unescaped_key(base: Any, start: Any, end: Any, scratch: Any) -> Any:
 
 
 @compiled
-def _escaped_key_field(keys: Any, base: Any, level: Any, start: Any, end: Any, scratch: Any) -> Any:
+def find_escaped_key(keys: Any, base: Any, level: Any, start: Any, end: Any, scratch: Any) -> Any:
+    """As ``find_key``, for a name with backslashes; ``scratch`` is the address of 256 bytes."""
     length = _unescaped_key(base, start, end, scratch)
     return -1 if length < 0 else find_key(keys, scratch, level, 0, length)
 
@@ -310,7 +315,7 @@ def parse_event(
         if i >= end:
             return INCOMPLETE, end, marks, members
         if escaped:
-            field = _escaped_key_field(keys, base, level, key, key_end, scratch)
+            field = find_escaped_key(keys, base, level, key, key_end, scratch)
         else:
             field = find_key(keys, base, level, key, key_end)
         state = COMMA
@@ -344,6 +349,14 @@ def parse_event(
 
 
 @inlined
+def _lose(counts: Any, position: Any) -> None:
+    """Begin a stretch that cannot be read."""
+    _note(counts.lost, counts.first_lost, position)
+    counts.lost_from[0] = position
+    counts.previous[0] = 0
+
+
+@inlined
 def _note(count: Any, first: Any, position: Any) -> None:
     if count[0] == 0:
         first[0] = position
@@ -358,14 +371,14 @@ _BUDGET_FACTOR: Final = 8
 
 @compiled
 def _resume(
-    base: Any, i: Any, end: Any, is_final: Any, keys: Any, cells: Any, row: Any, budget: Any, scratch: Any
+    base: Any, i: Any, end: Any, is_final: Any, keys: Any, cells: Any, row: Any, counts: Any, scratch: Any
 ) -> Any:
     """Where events begin again at or after ``i`` after something unreadable: (position, whether it was found).
 
     A brace after a brace, bracket or comma at which an event with a phase (field 0) can be read. Not found: the position up to
     which there surely is none.
     """
-    previous = COMMA_SIGN
+    budget, previous = counts.budget, counts.previous[0]
     while i < end:
         c = byte_at(base, i)
         if (
@@ -378,26 +391,29 @@ def _resume(
             if status == OK and byte_at(cells.kind, row) != ABSENT:
                 return i, True
             if status == INCOMPLETE and reach == end and not is_final:
+                counts.previous[0] = previous
                 return i, False
             budget[0] -= min(j, end) - i
         budget[0] = min(budget[0] + _BUDGET_FACTOR, 8 * _TRIED_BYTES)
         if not is_space(c):
             previous = c
         i += 1
+    counts.previous[0] = previous
     return i, False
 
 
 @inlined
 def _read_event(
-    base: Any, i: Any, end: Any, is_final: Any, keys: Any, cells: Any, row: Any, scratch: Any
+    base: Any, i: Any, end: Any, is_final: Any, keys: Any, cells: Any, row: Any, counts: Any, scratch: Any
 ) -> Any:
     """As ``parse_event``, once more if need be for a writer that does not escape backslashes."""
     status, j, marks, members = parse_event(base, i, end, False, keys, cells, row, scratch)
     if status == ERROR or (status == INCOMPLETE and is_final):
+        counts.is_cut[0] = 1 if status == INCOMPLETE else 0
         status, j, marks, members = parse_event(base, i, end, True, keys, cells, row, scratch)
         if status == OK and not marks & QUOTE_ESCAPED:
             status = ERROR
-        if status == INCOMPLETE:
+        if status == INCOMPLETE and is_final:
             status = ERROR
     return status, j, marks, members
 
@@ -415,8 +431,8 @@ def _pass_element(base: Any, i: Any, end: Any, is_final: Any, origin: Any, count
         if k < end and byte_at(base, k) == COLON_SIGN:
             return MEMBER, i
     if status != OK or j == i:
-        _note(counts.lost, counts.first_lost, origin + i)
-        counts.lost_from[0] = origin + i
+        counts.is_cut[0] = 1 if status == INCOMPLETE else 0
+        _lose(counts, origin + i)
         return -1, i + 1
     _note(counts.not_events, counts.first_not_event, origin + i)
     counts.expect[0] = 1
@@ -458,7 +474,7 @@ def scan_events(
             if row >= capacity:
                 return row, i, FULL
             i, is_found = _resume(
-                base, i, end, is_final, keys, cells, row, counts.budget, scratch_base
+                base, i, end, is_final, keys, cells, row, counts, scratch_base
             )
             if not is_found:
                 return row, i, MORE
@@ -473,13 +489,12 @@ def scan_events(
             if row >= capacity:
                 return row, i, FULL
             status, j, marks, members = _read_event(
-                base, i, end, is_final, keys, cells, row, scratch_base
+                base, i, end, is_final, keys, cells, row, counts, scratch_base
             )
             if status == INCOMPLETE:
                 return row, i, MORE
             if status == ERROR:
-                _note(counts.lost, counts.first_lost, origin + i)
-                counts.lost_from[0] = origin + i
+                _lose(counts, origin + i)
                 i += 1
                 continue
             if counts.expect[0] == 1:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.formats import json_parse as parse
+from trnprof.tracer.formats import json_tokens as tokens
 from trnprof.tracer.formats.json_block import EventBlock, share
 from trnprof.tracer.formats.json_findings import Faults, excerpt
 from trnprof.tracer.formats.json_repair import repair_text
@@ -193,6 +194,7 @@ class Scan:
             window.begin = max(window.begin, window.end - 256)
             if not window.more():
                 window.begin = window.end
+                self.is_truncated = True
                 return False
 
     def _member(self, key: str, position: int) -> None:
@@ -202,7 +204,7 @@ class Scan:
         pieces: list[bytes] = []
         size = 0
         while True:
-            at, is_done = parse.skip_value(window.data, window.begin, window.end, state)
+            at, is_done = tokens.skip_value(window.data, window.begin, window.end, state)
             size += at - window.begin
             if size <= MAX_MEMBER_BYTES:
                 pieces.append(window.data[window.begin : at].tobytes())
@@ -233,7 +235,7 @@ class Scan:
         while True:
             rows = shared.rows(min(BLOCK_ROWS, 16 + (window.end - window.begin) // 4))
             count, at, status = parse.scan_events(
-                window.data, window.begin, window.end, window.origin, window.is_final, shared.table, rows, counts,
+                window.data, window.begin, window.end, window.origin, window.is_final, shared.names.keys, rows, counts,
                 self._scratch,
             )  # fmt: skip
             if count:
@@ -260,7 +262,7 @@ class Scan:
         )
         window = self._window
         mark_invalid_utf8(
-            window.data, located.first, located.last, located.marks, parse.INVALID_UTF8
+            window.data, located.first, located.last, located.marks, tokens.INVALID_UTF8
         )
         self._faults.note(window.data, window.origin, located)
         return EventBlock(self._shared, window.data, window.origin, located)
@@ -277,8 +279,10 @@ class Scan:
                 unreliable="times around it",
             )
             lost_from[0] = window.origin + at
-            self._counts.first_lost[0] = window.origin + at if not self._counts.lost[0] else self._counts.first_lost[0]
+            self._counts.previous[0] = self._counts.is_cut[0] = 0
             self._counts.lost[0] += 1
+            if self._counts.lost[0] == 1:
+                self._counts.first_lost[0] = window.origin + at
             window.begin += 1
         keep = max(int(lost_from[0]), window.position - MAX_MEMBER_BYTES) if lost_from[0] >= 0 else None
         window.more(keep)
@@ -288,7 +292,7 @@ class Scan:
         lost_from = int(counts.lost_from[0])
         counts.lost_from[0] = -1
         if lost_from >= 0:
-            end = self._members_behind(lost_from)
+            end = None if counts.is_cut[0] else self._members_behind(lost_from)
             if end is not None:
                 counts.lost_bytes[0] += end - lost_from
                 return parse.CLOSED

@@ -81,8 +81,8 @@ _MAX_TRACKED_DEPTH: Final = 64
 
 _DELIMITER = np.zeros(256, np.bool_)
 _DELIMITER[list(b' \t\r\n,:"[]{}')] = True
-_ESCAPABLE = np.zeros(256, np.bool_)
-_ESCAPABLE[list(b'"\\/bfnrtu')] = True
+ESCAPABLE = np.zeros(256, np.bool_)
+ESCAPABLE[list(b'"\\/bfnrtu')] = True
 _HEX = np.zeros(256, np.bool_)
 _HEX[list(b"0123456789abcdefABCDEF")] = True
 
@@ -144,7 +144,7 @@ def _string_end(base: Any, i: Any, end: Any, lenient: Any) -> Any:
         following = byte_at(base, i + 1)
         if following == QUOTE and lenient and _ends_string(base, i + 2, end):
             return i + 1, faults | QUOTE_ESCAPED, escaped
-        if not _ESCAPABLE[following]:
+        if not ESCAPABLE[following]:
             faults |= BAD_ESCAPE
             i += 1
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -41,6 +42,7 @@ class Clocks:
 
     snapshots: list[dict[int, int]] = field(default_factory=list)
     primary: int = BOOTTIME
+    _having: dict[int, list[dict[int, int]]] = field(default_factory=dict)
 
     def trace_clock(self, used: Mapping[int, int]) -> int:
         """The clock that times are moved to.
@@ -68,17 +70,20 @@ class Clocks:
         path = self._path(source, target)
         if path is None:
             return None
-        for here, there in zip(path, path[1:], strict=False):
+        for here, there in pairwise(path):
             times = self._step(times, here, there)
         return times
+
+    def index(self) -> None:
+        """Look at all snapshots, once they are there."""
+        self._having = {}
+        for snapshot in self.snapshots:
+            for key in snapshot:
+                self._having.setdefault(key, []).append(snapshot)
 
     def _path(self, source: int, target: int) -> list[int] | None:
         before: dict[int, int] = {source: source}
         waiting = deque([source])
-        beside: dict[int, set[int]] = {}
-        for snapshot in self.snapshots:
-            for key in snapshot:
-                beside.setdefault(key, set()).update(snapshot)
         while waiting:
             here = waiting.popleft()
             if here == target:
@@ -86,44 +91,47 @@ class Clocks:
                 while path[-1] != source:
                     path.append(before[path[-1]])
                 return path[::-1]
-            for there in sorted(beside.get(here, ()), key=lambda k: (k != target, k)):
+            beside = {key for snapshot in self._having.get(here, ()) for key in snapshot}
+            for there in sorted(beside, key=lambda k: (k != target, k)):
                 if there not in before:
                     before[there] = here
                     waiting.append(there)
         return None
 
     def _step(self, times: Ints, source: int, target: int) -> Ints:
-        both = [(s[source], s[target]) for s in self.snapshots if source in s and target in s]
+        both = [(s[source], s[target]) for s in self._having[source] if target in s]
         shown = np.array([b[0] for b in both], np.int64)
-        offset = np.array([b[1] - b[0] for b in both], np.int64)
+        offset = np.array([b[1] for b in both], np.int64) - shown
         order = np.argsort(shown, kind="stable")
         at = np.maximum(np.searchsorted(shown[order], times, side="right") - 1, 0)
         moved: Ints = times + offset[order][at]
         return moved
 
 
-def trace_times(clocks: Clocks, keys: Ints, values: Ints) -> tuple[Ints, NDArray[np.bool_], int]:
-    """The times of n timestamps on the trace's clock.
+def trace_times(
+    clocks: Clocks, keys: NDArray[np.int32], values: Ints, used: Mapping[int, int]
+) -> tuple[NDArray[np.bool_], int]:
+    """Move n timestamps to the trace's clock, in place.
 
     Args:
         clocks: all snapshots.
         keys: clock of each, as ``clock_key``; 0 for the trace's own.
-        values: what each clock showed, ns.
+        values: what each clock showed, ns; changed to the trace's time.
+        used: how many are on each clock.
 
     Returns:
-        Times in ns, which of them are known, and the trace's clock.
+        Which times are known, and the trace's clock.
     """
-    distinct, index, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    used = dict(zip(distinct.tolist(), counts.tolist(), strict=True))
+    clocks.index()
     target = clocks.trace_clock(used)
-    times, known = values.copy(), np.ones(len(values), np.bool_)
-    for number, key in enumerate(distinct.tolist()):
+    known = np.ones(len(values), np.bool_)
+    for key in used:
         if key in (0, target):
             continue
-        mine = index == number
+        mine = np.flatnonzero(keys == key)
         moved = clocks.moved(values[mine], key, target)
         if moved is None:
             known[mine] = False
         else:
-            times[mine] = moved
-    return times, known, target
+            values[mine] = moved
+    return known, target

@@ -133,7 +133,9 @@ class Block:
         Raises:
             DecodeError: it is damaged.
         """
-        return pb.TracePacket.FromString(self.data[self.starts[packet] : self.ends[packet]].tobytes())
+        return pb.TracePacket.FromString(
+            self.data[self.starts[packet] : self.ends[packet]].tobytes()
+        )
 
 
 class Packets:
@@ -178,7 +180,8 @@ class Packets:
         """The packets of a stretch, with those that lie compressed in it."""
         envelopes = _envelopes(data, starts, ends)
         packed = np.flatnonzero(envelopes.packed_low >= 0)
-        done, expanded, size = 0, [], 0
+        expanded: list[bytes] = []
+        done, size = 0, 0
         for at in packed.tolist():
             if at > done or size > BLOCK_BYTES:
                 yield from self._expanded(expanded, position, depth)
@@ -262,7 +265,10 @@ class Packets:
         if is_cut:
             kind, what = "truncated", f"the file ends inside a packet: {lost:,} bytes were lost"
         else:
-            kind, what = "malformed_protobuf", "the bytes are no packet; nothing behind them could be read"
+            kind, what = (
+                "malformed_protobuf",
+                "the bytes are no packet; nothing behind them could be read",
+            )
         self._audit.add(
             kind,
             "error",

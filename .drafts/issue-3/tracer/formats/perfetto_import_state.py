@@ -76,13 +76,14 @@ class Sequences:
     """State of all sequences, advanced block by block.
 
     Attributes:
-        defaults: all that were met; the state refers to them by index.
+        defaults: all distinct ones that were met; the state refers to them by index.
         lost: packets that say that packets before them were lost.
     """
 
     def __init__(self) -> None:
         self.defaults: list[Defaults] = []
         self.lost = 0
+        self._defaults_numbers: dict[Defaults, int] = {}
         self._numbers: dict[int, int] = {}
         self._scope = np.zeros(0, np.int64)
         self._valid = np.zeros(0, np.bool_)
@@ -138,6 +139,18 @@ class Sequences:
         )  # fmt: skip
         return Placed(fate, scope, sequence, clock, value, current)
 
+    def tracks(self) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """By index into ``defaults``: the track's uuid, and whether there is one."""
+        tracks = [d.track for d in self.defaults]
+        has = [t is not None for t in tracks]
+        return np.array([t or 0 for t in tracks], np.uint64), np.array(has, np.bool_)
+
+    def _defaults_number(self, defaults: Defaults) -> int:
+        number = self._defaults_numbers.setdefault(defaults, len(self.defaults))
+        if number == len(self.defaults):
+            self.defaults.append(defaults)
+        return number
+
     def _grow(self) -> None:
         more = len(self._numbers) - len(self._scope)
         if more <= 0:
@@ -161,8 +174,7 @@ class Sequences:
         settings = _Set()
         for packet, message in messages:
             if message.HasField("trace_packet_defaults"):
-                rows[packet] = len(self.defaults)
-                self.defaults.append(_defaults(message.trace_packet_defaults))
+                rows[packet] = self._defaults_number(_defaults(message.trace_packet_defaults))
             if message.HasField("clock_snapshot"):
                 shown = _snapshot(message.clock_snapshot, packet, int(sequence[packet]), settings)
                 if clocks is not None:

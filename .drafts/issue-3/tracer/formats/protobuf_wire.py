@@ -35,7 +35,7 @@ _FIELD_BYTES: Final = 20
 
 
 @compiled
-def read_varint(data: Bytes, at: int, end: int) -> tuple[np.uint64, int]:
+def read_varint(data: Bytes, at: int, end: int) -> tuple[Any, Any]:
     """The varint at ``at`` and the position after it; MALFORMED or CUT in place of that."""
     value = np.uint64(0)
     shift = np.uint64(0)
@@ -52,7 +52,7 @@ def read_varint(data: Bytes, at: int, end: int) -> tuple[np.uint64, int]:
 
 
 @compiled
-def read_fixed64(data: Bytes, at: int) -> np.uint64:
+def read_fixed64(data: Bytes, at: int) -> Any:
     """Eight bytes, little-endian; the caller has checked that they are there."""
     value = np.uint64(0)
     for i in range(8):
@@ -61,7 +61,13 @@ def read_fixed64(data: Bytes, at: int) -> np.uint64:
 
 
 @compiled
-def read_key(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
+def signed(value: Any) -> Any:
+    """The 64 bits of a varint as a signed integer."""
+    return np.int64(value)
+
+
+@compiled
+def read_key(data: Bytes, at: int, end: int) -> tuple[Any, Any, Any]:
     """Field number, wire type and the position after the key (MALFORMED or CUT)."""
     key, at = read_varint(data, at, end)
     number = np.int64(key >> np.uint64(3))
@@ -71,7 +77,7 @@ def read_key(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 
 @compiled
-def skip_value(data: Bytes, at: int, end: int, wire: int) -> int:
+def skip_value(data: Bytes, at: int, end: int, wire: int) -> Any:
     """The position after a value; MALFORMED or CUT. Groups count as malformed: no format here has them."""
     if wire == VARINT:
         return read_varint(data, at, end)[1]
@@ -82,7 +88,7 @@ def skip_value(data: Bytes, at: int, end: int, wire: int) -> int:
         if size > np.uint64(end - at):
             return CUT
         return at + np.int64(size)
-    if wire == FIXED64 or wire == FIXED32:
+    if wire in (FIXED64, FIXED32):
         at += 8 if wire == FIXED64 else 4
         return at if at <= end else CUT
     return MALFORMED
@@ -211,8 +217,10 @@ class WireFile:
     """A protobuf file on disk, read in windows."""
 
     def __init__(self, descriptor: int) -> None:
-        """Args:
-        descriptor: of a regular file, open for reading; it stays the caller's.
+        """Nothing is read yet.
+
+        Args:
+            descriptor: of a regular file, open for reading; it stays the caller's.
         """
         self._descriptor = descriptor
         self.size = os.fstat(descriptor).st_size

@@ -1,6 +1,6 @@
 """What do the events of one line of an XSpace say?
 
-A compiled decoder of XEvent and XStat messages: columns and tokens (json_render.py), a chunk of the file at a time. Offsets and
+A compiled decoder of XEvent and XStat messages: columns and tokens (value_tokens.py), a chunk of the file at a time. Offsets and
 durations are picoseconds from the line's timestamp; start and end are each rounded to ns.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.json_render import (
+from trnprof.tracer.formats.value_tokens import (
     BINARY,
     DOUBLE,
     INT,
@@ -35,6 +35,7 @@ from trnprof.tracer.formats.protobuf_wire import (
     read_fixed64,
     read_key,
     read_varint,
+    signed,
     skip_value,
 )
 from trnprof.tracer.formats.xplane_file import CHUNK_BYTES, Line
@@ -97,7 +98,11 @@ def line_events(file: WireFile, line: Line) -> Iterator[Events]:
 def _decoded(data: Bytes, events: int, stats: int, timestamp_ns: int) -> Events:
     columns = np.zeros((4, events), np.int64)
     prints, starts = np.zeros(events, np.uint64), np.zeros(events + 1, np.int64)
-    kind, a, b = (np.zeros(2 * stats, t) for t in (np.int8, np.int64, np.int64))
+    kind, a, b = (
+        np.zeros(2 * stats, np.int8),
+        np.zeros(2 * stats, np.int64),
+        np.zeros(2 * stats, np.int64),
+    )
     rows, tokens = _decode(data, _LINE_EVENTS, columns, prints, starts, kind, a, b)
     identity, offset, duration, occurrences = columns[:, :rows]
     return Events(
@@ -188,7 +193,7 @@ def _event(
         if after < 0:
             return -1
         if wire == VARINT:
-            bits = np.int64(read_varint(data, value, end)[0])
+            bits = signed(read_varint(data, value, end)[0])
             if field == _ID:
                 columns[0, row] = bits
             elif field == _OFFSET:
@@ -218,12 +223,12 @@ def _stat(
         if after < 0:
             return False
         if field == _STAT_ID and wire == VARINT:
-            a[token] = np.int64(read_varint(data, value, end)[0])
-        elif wire == VARINT and (field == _UINT or field == _INT or field == _REF):
-            a[token + 1] = np.int64(read_varint(data, value, end)[0])
+            a[token] = signed(read_varint(data, value, end)[0])
+        elif wire == VARINT and field in (_UINT, _INT, _REF):
+            a[token + 1] = signed(read_varint(data, value, end)[0])
             kind[token + 1] = UINT if field == _UINT else INT if field == _INT else WORD
         elif field == _DOUBLE and wire == 1:
-            a[token + 1], kind[token + 1] = np.int64(read_fixed64(data, value)), DOUBLE
+            a[token + 1], kind[token + 1] = signed(read_fixed64(data, value)), DOUBLE
         elif wire == LENGTH:
             a[token + 1], b[token + 1] = read_varint(data, value, end)[1], after
             kind[token + 1] = TEXT if field == _STR else BINARY

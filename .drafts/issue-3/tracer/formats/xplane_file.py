@@ -184,7 +184,9 @@ def _plane(file: WireFile, place: Field, audit: Audit, label: str) -> Plane:
         elif found.number == number(XPLANE, "stat_metadata"):
             entry = _parsed(STAT_METADATA, file, found, audit, label)
             if entry is not None:
-                plane.words[entry.key or entry.value.id] = entry.value.name.decode("utf-8", "replace")
+                plane.words[entry.key or entry.value.id] = entry.value.name.decode(
+                    "utf-8", "replace"
+                )
         elif found.number == number(XPLANE, "stats"):
             stats.append(_parsed(XSTAT, file, found, audit, label))
         elif found.number == number(XPLANE, "event_metadata"):
@@ -214,7 +216,9 @@ def _parsed(message: Any, file: WireFile, found: Field, audit: Audit, label: str
 
 
 def _stats(stats: list[Any], words: dict[int, str]) -> dict[str, Value]:
-    named = ((words.get(s.metadata_id, f"stat {s.metadata_id}"), stat_value(s, words)) for s in stats)
+    named = (
+        (words.get(s.metadata_id, f"stat {s.metadata_id}"), stat_value(s, words)) for s in stats
+    )
     return {name: value for name, value in named if value is not None}
 
 
@@ -261,9 +265,7 @@ def _header(file: WireFile, line: Line, found: Field) -> None:
 
 @compiled
 def _pass_fields(data: Bytes, events: int, others: Ints) -> tuple[int, int, int]:
-    """Position of the first field that is not whole, the number of events before it, and of the first other fields, whose
-    positions go to ``others``.
-    """
+    """Position of the first field that is not whole, events before it, and how many other fields; these go to ``others``."""
     at, count, found = 0, 0, 0
     while at < data.size:
         field_number, wire, value = read_key(data, at, data.size)

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.json_render import Lifted
+from trnprof.tracer.formats.value_tokens import Lifted
 from trnprof.tracer.formats.protobuf_wire import Ints
 from trnprof.tracer.ingest.stage import Stage
 
@@ -114,9 +114,7 @@ class Steps:
         for label, start, end in zip(labels, start_ns.tolist(), end_ns.tolist(), strict=True):
             self.rows.append({"owner": owner, "label": label, "start_ns": start, "end_ns": end})
 
-    def finish(
-        self, stage: Stage, owner_of_timeline: Ints, edges: tuple[Ints, Ints]
-    ) -> None:
+    def finish(self, stage: Stage, owner_of_timeline: Ints, edges: tuple[Ints, Ints]) -> None:
         """Give the stage its steps and each event its own.
 
         Args:
@@ -133,7 +131,9 @@ class Steps:
         order = {label: i for i, label in enumerate(_distinct(shown["label"].to_list()))}
         for label in _distinct(frame.sort("start_ns")["label"].to_list()):
             order.setdefault(label, len(order))
-        frame = frame.with_columns(step=pl.col("label").replace_strict(order, return_dtype=pl.Int32))
+        frame = frame.with_columns(
+            step=pl.col("label").replace_strict(order, return_dtype=pl.Int32)
+        )
         shown = frame.filter(pl.col("owner") == _main_owner(frame)).sort("start_ns")
         shown = shown.unique("step", keep="first", maintain_order=True)
         stage.add_steps(

@@ -29,6 +29,19 @@ from trnprof.tracer.schema import CATEGORIES, MEMORIES
 FLOPS: Final = ("flops", "hlo_flops")
 BYTES: Final = ("bytes_accessed", "bytes_transferred", "allocation_bytes")
 _IN_OPS: Final = ("tf_op", "source", "model_flops", "shape_with_layout")
+_OP_COLUMNS: Final = (
+    "op_id",
+    "kind",
+    "name",
+    "module_path",
+    "source_file",
+    "source_line",
+    "input_shapes",
+    "dtypes",
+    "model_flops",
+    "logical_bytes",
+    "out_bytes",
+)
 _MAX_TEXT: Final = 500
 """Longer texts of a metadata entry are not repeated on each of its events."""
 
@@ -48,21 +61,6 @@ class Operations:
             for column in _OP_COLUMNS[1:]:
                 self.rows[column].append(row.get(column))
         return self.numbers[key]
-
-
-_OP_COLUMNS: Final = (
-    "op_id",
-    "kind",
-    "name",
-    "module_path",
-    "source_file",
-    "source_line",
-    "input_shapes",
-    "dtypes",
-    "model_flops",
-    "logical_bytes",
-    "out_bytes",
-)
 
 
 class Words:
@@ -218,4 +216,6 @@ def from_table(values: Sequence[str | None], rows: Ints) -> pa.DictionaryArray:
     array = pa.array(values, pa.string())
     missing = np.array([v is None for v in values], np.bool_)[rows]
     indices = pa.array(rows.astype(np.int32), mask=missing if missing.any() else None)
-    return pa.DictionaryArray.from_arrays(indices, array.fill_null("") if array.null_count else array)
+    return pa.DictionaryArray.from_arrays(
+        indices, array.fill_null("") if array.null_count else array
+    )

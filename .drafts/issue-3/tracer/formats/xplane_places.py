@@ -55,14 +55,15 @@ class Device:
 def devices(planes: Sequence[Plane]) -> list[Device | None]:
     """The device of each plane; None where it is none."""
     found = [_DEVICE.fullmatch(plane.name) for plane in planes]
-    used = {(m[1], m[2]) for p, m in zip(planes, found, strict=True) if m and _has_events(p)}
+    used = {(m[1], m[2]) for p, m in zip(planes, found, strict=True) if m and has_events(p)}
     return [
         None if m is None else Device(m[1], int(m[2]), m[3] or "", _rank(plane, m, len(used) > 1))
         for plane, m in zip(planes, found, strict=True)
     ]
 
 
-def _has_events(plane: Plane) -> bool:
+def has_events(plane: Plane) -> bool:
+    """Whether any of its lines has events."""
     return any(line.events for line in plane.lines)
 
 
@@ -171,7 +172,16 @@ def collective_timeline(stage: Stage, plane: Plane, line: Line, device: Device, 
     )
 
 
-def counter_timeline(stage: Stage, plane: Plane, device: Device | None, name: str, unit: str) -> int:
+def aggregate_timeline(stage: Stage, plane: Plane) -> int:
+    """The timeline of events of a plane that only count occurrences: they occupy nothing."""
+    return stage.timeline(
+        ("aggregated", plane.name), Timeline("module", f"{plane.name} aggregated")
+    )
+
+
+def counter_timeline(
+    stage: Stage, plane: Plane, device: Device | None, name: str, unit: str
+) -> int:
     """The timeline of a counter of a plane."""
     parent = None if device is None else device_timeline(stage, device, plane)
     return stage.timeline(

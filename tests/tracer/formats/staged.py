@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
+
 from trnprof.tracer.ingest.place import Place, directory_source, source_of
 from trnprof.tracer.ingest.source import Format, Head, Source
 from trnprof.tracer.ingest.stage import Stage
@@ -26,7 +28,9 @@ def staged(format: Format, path: Path, into: Path) -> Stage:
 def events(stage: Stage) -> pl.DataFrame:
     """All events with their times and the names and kinds of their timelines."""
     batches = list(stage.batches("events"))
-    columns = pl.concat([pl.DataFrame(pl.from_arrow(b)) for b in batches]) if batches else pl.DataFrame()
+    columns = (
+        pl.concat([pl.DataFrame(pl.from_arrow(b)) for b in batches]) if batches else pl.DataFrame()
+    )
     columns = columns.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
     for name in stage.late:
         columns = columns.with_columns(pl.Series(name, stage.late_column(name)))
@@ -46,9 +50,9 @@ def table(stage: Stage, name: str) -> pl.DataFrame:
     return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
 
 
-def counters(stage: Stage) -> dict[str, list[tuple[int, float]]]:
+def counters(stage: Stage) -> dict[str, list[tuple[int, Any]]]:
     """Samples by name of the counter."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    found: dict[str, list[tuple[int, Any]]] = {}
     for row in table(stage, "counters").iter_rows(named=True):
         name = stage.timelines[row["timeline"]].name
         found.setdefault(name, []).append((row["timestamp_ns"], row["value"]))

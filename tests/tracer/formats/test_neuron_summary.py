@@ -9,6 +9,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tracer.formats.neuron_profiles import INF2, summary_json
+from tests.tracer.formats.staged import head_of, kinds, staged
+
 from trnprof.analysis.metrics import derive
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.formats.neuron_summary import FORMAT
@@ -17,10 +20,7 @@ from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.source import Head
 from trnprof.tracer.reader import open_trace
 
-from tests.tracer.formats.neuron_profiles import INF2, summary_json
-from tests.tracer.formats.staged import head_of, kinds, staged
-
-# a summary-text of trn1.2xlarge, tools 2.26.14 (values of a public dump, file index id 17355225614, laid out as the tool does)
+# a summary-text of trn1.2xlarge, tools 2.26.14 (values of a public BERT fine-tuning log, laid out as the tool does)
 TABLE = """
 Summary metrics account for Logical NeuronCore config = 2
 +----------------+-------------------------------------------------+------------------+
@@ -60,7 +60,7 @@ Summary metrics account for Logical NeuronCore config = 2
 | 0      | 0      | io               | 64 B       |
 | 0      | 0      | Total            | 5.472 GiB  |
 """
-# the newer layout (a public workshop page, file index id 57582991400)
+# the newer layout (as a public workshop page shows it)
 INDENTED = """
 s_2b34ee2866d9218f6a487d2535f8008b7e887e99
     total_duration_ns    1786270865722793417
@@ -88,7 +88,17 @@ def test_published_counters_follow_from_each_other(tmp_path: Path) -> None:
     assert stage.facts.metrics["tool_version"] == "2.28.23.0"
     assert stage.facts.metrics["source"] == "summary-json"
     assert figures["hfu_estimated_percent"] == INF2["hfu_estimated_percent"]
-    counted = ("total_time", "total_active_time", "hardware_flops", "transpose_flops", "hbm_read_bytes", "hbm_write_bytes", "dma_transfer_count", "dma_transfer_total_bytes", "model_flops")
+    counted = (
+        "total_time",
+        "total_active_time",
+        "hardware_flops",
+        "transpose_flops",
+        "hbm_read_bytes",
+        "hbm_write_bytes",
+        "dma_transfer_count",
+        "dma_transfer_total_bytes",
+        "model_flops",
+    )
     counters = pl.DataFrame(
         {
             **{name: [float(figures[name])] for name in counted},
@@ -192,8 +202,14 @@ def test_indented_text_has_profiles_and_the_system_session(tmp_path: Path) -> No
 
 def test_every_profile_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "two.json"
-    one, two = {"total_time": 1.0, "hfu_estimated_percent": 0.5}, {"total_time": 2.0, "mbu_estimated_percent": 1.5}
-    path.write_text("INFO loading profile\n" + json.dumps({"n_aa": one, "n_bb": two, "s_cc": {"message_count": {"x": 3}}}))
+    one, two = (
+        {"total_time": 1.0, "hfu_estimated_percent": 0.5},
+        {"total_time": 2.0, "mbu_estimated_percent": 1.5},
+    )
+    path.write_text(
+        "INFO loading profile\n"
+        + json.dumps({"n_aa": one, "n_bb": two, "s_cc": {"message_count": {"x": 3}}})
+    )
     stage = staged(FORMAT, path, tmp_path / "stage")
     assert stage.facts.metrics["profiles"] == {"n_aa": one, "n_bb": {"total_time": 2.0}}
     assert stage.facts.metrics["raw"] == {"n_bb": {"mbu_estimated_percent": 1.5}}
@@ -202,12 +218,16 @@ def test_every_profile_is_taken(tmp_path: Path) -> None:
 
 def test_roofline_caps_may_exceed_one(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    path.write_text(json.dumps({"n_aa": {"total_time": 1.0, "mfu_max_achievable_estimated_percent": 2.5}}))
+    path.write_text(
+        json.dumps({"n_aa": {"total_time": 1.0, "mfu_max_achievable_estimated_percent": 2.5}})
+    )
     stage = staged(FORMAT, path, tmp_path / "stage")
     assert "raw" not in stage.facts.metrics
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"n_a": {}}', "nothing here", '{"total_time": ', "[1, 2]"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"n_a": {}}', "nothing here", '{"total_time": ', "[1, 2]"]
+)
 def test_what_is_no_summary_is_one_clear_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)

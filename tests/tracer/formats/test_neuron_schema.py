@@ -10,12 +10,19 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.formats.neuron_attributes import attributes
 from trnprof.tracer.formats.neuron_coerce import coerced
 from trnprof.tracer.formats.neuron_rows import nanoseconds
 from trnprof.tracer.formats.neuron_schema import Field, joined_schema, own_schema, packaged_schema
-from trnprof.tracer.formats.neuron_text import memory, operand_dtype, operand_flops, place, ratio_dtype
+from trnprof.tracer.formats.neuron_text import (
+    memory,
+    operand_dtype,
+    operand_flops,
+    place,
+    ratio_dtype,
+)
 from trnprof.tracer.ingest.audit import Audit
 
 RESEARCH = Path(__file__).parents[3].parent / "shared" / "design" / "neuron_schema_7.4.0.json"
@@ -38,9 +45,19 @@ def test_packaged_schema_is_the_documented_one() -> None:
 def test_a_profiles_own_schema_wins() -> None:
     own = own_schema(
         [
-            {"table_name": "Instruction", "field_name": "novel", "field_type": "number (float)", "field_maximum": 1.0},
+            {
+                "table_name": "Instruction",
+                "field_name": "novel",
+                "field_type": "number (float)",
+                "field_maximum": 1.0,
+            },
             {"table_name": "Instruction", "field_name": "pc", "field_type": "string"},
-            {"table_name": "Fresh", "field_name": "a", "field_type": "array of integer (int64)", "field_unit": "bytes"},
+            {
+                "table_name": "Fresh",
+                "field_name": "a",
+                "field_type": "array of integer (int64)",
+                "field_unit": "bytes",
+            },
             {"table_name": "Fresh", "field_name": "b", "field_type": "mystery"},
             {"table_name": None, "field_name": "c", "field_type": "string"},
         ]
@@ -74,8 +91,10 @@ def test_times_of_other_types_are_converted_and_told() -> None:
 
 def test_a_column_of_times_without_times_is_one_clear_error() -> None:
     field = Field("int64", is_required=True, unit="ns")
-    with pytest.raises(ProfileError, match="table Instruction, column start_ts: .*'soon'"):
-        coerced(pl.Series(["soon", "later"]), field, "p: table Instruction, column start_ts", Audit())
+    with pytest.raises(ProfileError, match=r"table Instruction, column start_ts: .*'soon'"):
+        coerced(
+            pl.Series(["soon", "later"]), field, "p: table Instruction, column start_ts", Audit()
+        )
 
 
 def test_reals_beyond_53_bits_are_told() -> None:
@@ -86,11 +105,21 @@ def test_reals_beyond_53_bits_are_told() -> None:
 
 def test_other_kinds_of_columns() -> None:
     audit = Audit()
-    assert coerced(pl.Series(["True", "0", "?"]), Field("bool"), "x", audit).to_list() == [True, False, None]
+    assert coerced(pl.Series(["True", "0", "?"]), Field("bool"), "x", audit).to_list() == [
+        True,
+        False,
+        None,
+    ]
     assert coerced(pl.Series(["1.5", "x"]), Field("float"), "x", audit).to_list() == [1.5, None]
-    assert coerced(pl.Series([[1, 2], None]), Field("list<int64>"), "x", audit).to_list() == ["[1,2]", None]
+    assert coerced(pl.Series([[1, 2], None]), Field("list<int64>"), "x", audit).to_list() == [
+        "[1,2]",
+        None,
+    ]
     assert coerced(pl.Series([{"a": 1}]), Field("string"), "x", audit).to_list() == ['{"a":1}']
-    assert coerced(pl.Series([b"ab", b"\xff"]), Field("string"), "x", audit).to_list() == ["ab", "\ufffd"]
+    assert coerced(pl.Series([b"ab", b"\xff"]), Field("string"), "x", audit).to_list() == [
+        "ab",
+        "\ufffd",
+    ]
     assert coerced(pl.Series([True, None]), Field("string"), "x", audit).to_list() == ["true", None]
 
 
@@ -111,8 +140,14 @@ def test_other_kinds_of_columns() -> None:
     )
 )
 def test_attributes_are_json_that_says_the_same(rows: list[dict[str, object]]) -> None:
-    schema = {"text": pl.String, "whole": pl.Int64, "real": pl.Float64, "flag": pl.Boolean, "list": pl.List(pl.Int64)}
-    frame = pl.DataFrame(rows, schema=schema)
+    schema: dict[str, pl.DataType] = {
+        "text": pl.String(),
+        "whole": pl.Int64(),
+        "real": pl.Float64(),
+        "flag": pl.Boolean(),
+        "list": pl.List(pl.Int64),
+    }
+    frame = pl.DataFrame(rows, schema=pl.Schema(schema))
     for row, text in zip(rows, attributes(frame, frame.columns), strict=True):
         kept = {k: v for k, v in row.items() if v is not None}
         assert (json.loads(text) if text is not None else {}) == kept
@@ -129,17 +164,34 @@ def test_operands_memories_and_places() -> None:
             ]
         }
     )
-    seen = operands.select(operand_dtype(pl.col("o")).alias("d"), operand_flops(pl.col("o")).alias("f"))
+    seen = operands.select(
+        operand_dtype(pl.col("o")).alias("d"), operand_flops(pl.col("o")).alias("f")
+    )
     # 2 x rows x columns x elements
     assert seen["d"].to_list() == ["bfloat16", "float32", None, None]
     assert seen["f"].to_list() == [2 * 128 * 128 * 512, 2 * 64 * 32 * 128, None, None]
     ratios = pl.DataFrame({"a": [4, 1, 2, 7, 1], "r": [1, 1, 4, 3, 0]})
     assert ratios.select(ratio_dtype(pl.col("a"), pl.col("r"))).to_series().to_list() == [
-        "float32", "bfloat16", "float8", None, None,
+        "float32",
+        "bfloat16",
+        "float8",
+        None,
+        None,
     ]
-    ends = pl.DataFrame({"t": ["DRAM", "SB", "psum_3", "", None, None, "host"], "n": [0, None, 0, 128, 0, None, None]})
+    ends = pl.DataFrame(
+        {
+            "t": ["DRAM", "SB", "psum_3", "", None, None, "host"],
+            "n": [0, None, 0, 128, 0, None, None],
+        }
+    )
     assert ends.select(memory(pl.col("t"), pl.col("n"))).to_series().to_list() == [
-        "hbm", "sbuf", "psum", "sbuf", "hbm", None, "host",
+        "hbm",
+        "sbuf",
+        "psum",
+        "sbuf",
+        "hbm",
+        None,
+        "host",
     ]
     assert place("/a/b.py:12") == ("/a/b.py", 12)
     assert place("C:\\x\\b.py:12:3") == ("C:\\x\\b.py", 12)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -157,7 +157,9 @@ class Tokens:
             )  # fmt: skip
             if row == rows:
                 break
-            out = np.concatenate([out, np.empty(len(out) + _bound(self, vocabulary, row), np.uint8)])
+            out = np.concatenate(
+                [out, np.empty(len(out) + _bound(self, vocabulary, row), np.uint8)]
+            )
         validity = pa.array(has).buffers()[1]
         text = pa.py_buffer(out[:at].tobytes())
         return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), text, validity)
@@ -173,7 +175,9 @@ def _bounded(vocabulary: Vocabulary, tokens: Tokens) -> Vocabulary:
         json.loads(vocabulary.data[low:high].tobytes())
         for low, high in zip(vocabulary.starts[:-2], vocabulary.starts[1:-1], strict=True)
     ]
-    return Vocabulary.of([w if len(w) <= _CUT_CHARACTERS else w[:_CUT_CHARACTERS] + "…" for w in pieces])
+    return Vocabulary.of(
+        [w if len(w) <= _CUT_CHARACTERS else w[:_CUT_CHARACTERS] + "…" for w in pieces]
+    )
 
 
 def _numbers(values: NDArray[np.float64]) -> Vocabulary:
@@ -323,10 +327,10 @@ def _put_copy(out: Bytes, at: int, data: Bytes, low: int, high: int) -> int:
 
 
 @compiled
-def _token_bound(kind: int, a: int, b: int, word_starts: Ints) -> int:
-    if kind == KEY or kind == WORD:
+def _token_bound(kind: int, a: int, b: int, word_starts: Ints) -> Any:
+    if kind in (KEY, WORD):
         return 8 + word_starts[a + 1] - word_starts[a]
-    if kind == KEY_TEXT or kind == TEXT or kind == BINARY:
+    if kind in (KEY_TEXT, TEXT, BINARY):
         return 16 + 6 * (b - a)
     return 48
 
@@ -360,20 +364,20 @@ def _render(
             if at == begin:
                 out[at] = 123
                 at += 1
-            if kind == CLOSE_OBJECT or kind == CLOSE_ARRAY:
+            if kind in (CLOSE_OBJECT, CLOSE_ARRAY):
                 out[at] = 125 if kind == CLOSE_OBJECT else 93
                 at, depth, is_first, after_key = at + 1, depth - 1, False, False
                 continue
             if not is_first and not after_key:
                 out[at] = 44
                 at += 1
-            is_first, after_key = False, kind == KEY or kind == KEY_TEXT
-            if kind == OPEN_OBJECT or kind == OPEN_ARRAY:
+            is_first, after_key = False, kind in (KEY, KEY_TEXT)
+            if kind in (OPEN_OBJECT, OPEN_ARRAY):
                 out[at] = 123 if kind == OPEN_OBJECT else 91
                 at, depth, is_first = at + 1, depth + 1, True
-            elif kind == KEY or kind == WORD:
+            elif kind in (KEY, WORD):
                 at = _put_copy(out, at, words, word_starts[a[i]], word_starts[a[i] + 1])
-            elif kind == KEY_TEXT or kind == TEXT:
+            elif kind in (KEY_TEXT, TEXT):
                 at = _put_escaped(out, at, data, a[i], b[i])
             elif kind == DOUBLE:
                 at = _put_copy(out, at, numbers, number_starts[a[i]], number_starts[a[i] + 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from trnprof.tracer.formats.neuron_clock import bind_by_duration, fit_clock, host_by_execution
 
 UNIX = 1_760_000_000_000_000_000
@@ -12,7 +13,9 @@ UNIX = 1_760_000_000_000_000_000
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(-(10**15), 10**15), st.floats(-1e-4, 1e-4), st.integers(0, 2**32 - 1))
-def test_offset_and_drift_are_found_despite_noise_and_outliers(offset: int, drift: float, seed: int) -> None:
+def test_offset_and_drift_are_found_despite_noise_and_outliers(
+    offset: int, drift: float, seed: int
+) -> None:
     random = np.random.default_rng(seed)
     device = np.sort(random.integers(0, 10**10, 200))
     true = UNIX + offset + device + np.rint(device * drift).astype(np.int64)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from trnprof.tracer.formats.neuron_schema import Field, packaged_schema
 
 INF2: dict[str, float] = {

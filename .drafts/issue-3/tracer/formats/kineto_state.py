@@ -1,0 +1,135 @@
+"""What is held of a PyTorch profile while it is read, beside the events that are staged?
+
+Events refer to one another by ids and by time, in any order, so links can only be made when all are read. Until then a few numbers are
+kept of those events that can be linked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trnprof.tracer.ingest.stage import Stage
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+AUTOGRAD: Final = 1
+COMMUNICATION: Final = 2
+OPTIMIZER: Final = 4
+MODULE: Final = 8
+USER_CODE: Final = 16
+ANY_CODE: Final = 32
+"""Flags of host ranges: of the autograd engine; says what a collective is about; of an optimizer; a module's forward; a line of a
+script, of whatever Python file."""
+
+
+class Gathered:
+    """Numbers of some events, gathered block by block."""
+
+    def __init__(self, **types: Any) -> None:
+        self._parts: dict[str, list[NDArray[Any]]] = {name: [] for name in types}
+        self._types = types
+        self.count = 0
+
+    def add(self, count: int, **columns: Any) -> None:
+        """Append ``count`` rows; a scalar holds for all of them."""
+        if not count:
+            return
+        for name, type_ in self._types.items():
+            values = np.broadcast_to(np.asarray(columns[name]), (count,))
+            self._parts[name].append(values.astype(type_))
+        self.count += count
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """All values of a column so far."""
+        parts = self._parts[name]
+        if len(parts) != 1:
+            parts[:] = [np.concatenate([np.empty(0, self._types[name]), *parts])]
+            parts[0] = parts[0].astype(self._types[name], copy=False)
+        return parts[0]
+
+
+@dataclass
+class State:
+    """One profile while it is read.
+
+    Attributes:
+        stage: takes the events.
+        label: name of the source.
+        kinds: ``Kind`` of each staged event.
+        ops: CPU operators, numbered by their place: row, External id, flags.
+        op_messages: operators that say what a collective is about: op, message (a code, see ``kineto_messages``).
+        calls: of the runtime and driver: row, correlation, whether it launches a kernel.
+        annotations: row, flags, message.
+        python: Python functions: row, code of the name.
+        python_names: name → code.
+        work: kernels, copies and memsets: row, kind, correlation, External id, message of its own, whether its name is one of a
+            collective, bytes (-1: not said).
+        allocations: row.
+        steps: ranges of ProfilerStep: row, number of its label in ``step_labels``.
+        flows: id, place (of ``places``), time, category (of ``flow_categories``), whether it starts there.
+        left_out: phase → events of it that are not imported.
+    """
+
+    stage: Stage
+    label: str
+    kinds: list[NDArray[np.int8]] = field(default_factory=list)
+    ops: Gathered = field(
+        default_factory=lambda: Gathered(row=np.int32, external=np.int64, flags=np.int8)
+    )
+    op_messages: Gathered = field(default_factory=lambda: Gathered(op=np.int32, message=np.int32))
+    calls: Gathered = field(
+        default_factory=lambda: Gathered(row=np.int32, correlation=np.int64, is_launch=np.bool_)
+    )
+    annotations: Gathered = field(
+        default_factory=lambda: Gathered(row=np.int32, flags=np.int8, message=np.int32)
+    )
+    python: Gathered = field(default_factory=lambda: Gathered(row=np.int32, code=np.int32))
+    python_names: dict[str, int] = field(default_factory=dict)
+    work: Gathered = field(
+        default_factory=lambda: Gathered(
+            row=np.int32,
+            kind=np.int8,
+            correlation=np.int64,
+            external=np.int64,
+            message=np.int32,
+            is_named=np.bool_,
+            name=np.int32,
+            bytes=np.int64,
+        )
+    )
+    kernel_names: dict[str, int] = field(default_factory=dict)
+    allocations: Gathered = field(default_factory=lambda: Gathered(row=np.int32))
+    steps: Gathered = field(default_factory=lambda: Gathered(row=np.int32, label=np.int32))
+    step_labels: dict[str, int] = field(default_factory=dict)
+    flows: Gathered = field(
+        default_factory=lambda: Gathered(
+            id=np.int64, place=np.int32, ts=np.int64, category=np.int8, starts=np.bool_
+        )
+    )
+    flow_categories: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def kind(self) -> NDArray[np.int8]:
+        """``Kind`` of every staged event."""
+        if len(self.kinds) != 1:
+            self.kinds[:] = [np.concatenate([np.empty(0, np.int8), *self.kinds])]
+        return self.kinds[0]
+
+
+def codes_of(words: list[str | None], known: dict[str, int]) -> NDArray[np.int32]:
+    """The codes of words in a growing table; -1 for None."""
+    return np.array(
+        [-1 if word is None else known.setdefault(word, len(known)) for word in words] or [0],
+        np.int32,
+    )
+
+
+def counted(places: Mapping[str, int]) -> str:
+    """What was counted, for a message: ``b (3), n (1)``."""
+    return ", ".join(f"{name} ({count})" for name, count in list(places.items())[:5])
