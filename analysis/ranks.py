@@ -25,8 +25,9 @@ import polars as pl
 
 from trnprof.analysis.intervals import segments
 from trnprof.analysis.metrics import IS_COLLECTIVE, IS_DMA, ratio
-from trnprof.analysis.scope import DEVICE_KINDS, ancestors
+from trnprof.analysis.scope import ancestors
 from trnprof.tracer.reader import Trace
+from trnprof.tracer.schema import DEVICE_KINDS
 
 TIMES: Final = (
     "span_ns",

@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from trnprof.tracer.reader import Trace
+from trnprof.tracer.schema import DEVICE_KINDS
 
-DEVICE_KINDS = ("engine", "dma_queue", "collective_stream", "stream")
 UNIT_KINDS = ("core", "chip", "host")
 
 _EVENT_COLUMNS = (

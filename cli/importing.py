@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trnprof.cli.diagnostics import ExitCode, live, say
-from trnprof.tracer.ingest.audit import Finding
+from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
 from trnprof.tracer.ingest.pool import Progress
 from trnprof.tracer.ingest.run import ImportSummary, import_profiles
 from trnprof.tracer.units import format_bytes, format_count, format_percent, printable
@@ -63,11 +63,6 @@ def import_and_tell(
     for line in outcome_lines(output, summary, time.monotonic() - started):
         say(line)
     return int(ExitCode.FOUND if strict and is_doubtful(summary.findings) else ExitCode.FINE)
-
-
-def is_doubtful(findings: Iterable[Finding]) -> bool:
-    """Whether any finding is more than a note."""
-    return any(finding.severity != "note" for finding in findings)
 
 
 @dataclass
@@ -168,12 +163,11 @@ def outcome_lines(output: Path, summary: ImportSummary, seconds: float) -> list[
 
 def finding_lines(findings: Iterable[Finding]) -> list[str]:
     """A line for each kind of finding, gravest first; what many sources have alike is said once."""
-    ranks = {"error": 0, "warning": 1}
-    kinds: dict[tuple[int, str], list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault((ranks.get(finding.severity, 2), finding.kind), []).append(finding)
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for finding in gravest_first(findings):
+        kinds.setdefault((finding.severity, finding.kind), []).append(finding)
     lines = []
-    for _, alike in sorted(kinds.items(), key=lambda item: item[0][0]):
+    for alike in kinds.values():
         first = alike[0]
         where = first.where if len(alike) == 1 else f"{first.where} and {len(alike) - 1} more"
         count = sum(finding.count for finding in alike)

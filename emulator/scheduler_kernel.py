@@ -7,17 +7,13 @@ process compiles anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trnprof.emulator.taskgraph import I32, I64
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+from trnprof.tracer.compiled import compiled
 
 
 class Held(NamedTuple):
@@ -46,15 +42,7 @@ class Waiters(NamedTuple):
     followers: I32
 
 
-def _compiled(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    try:
-        compiled: Callable[Parameters, Result] = njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba found no directory for its cache that it may write
-        compiled = njit(nogil=True)(function)
-    return compiled
-
-
-@_compiled
+@compiled
 def link_dependents(offsets: I64, dependencies: I64, lag_ps: I64) -> tuple[I32, I32, I64]:
     """Turn dependencies into dependents by counting sort.
 
@@ -83,7 +71,7 @@ def link_dependents(offsets: I64, dependencies: I64, lag_ps: I64) -> tuple[I32, 
     return ends, dependents, lags
 
 
-@_compiled
+@compiled
 def link_queues(held: Held, pending: I32) -> tuple[I32, int]:
     """Find the next task of each queue and count, in ``pending``, the queues in which a task has one before it.
 
@@ -107,7 +95,7 @@ def link_queues(held: Held, pending: I32) -> tuple[I32, int]:
     return followers, -1
 
 
-@_compiled
+@compiled
 def _push(keys: I64, tasks: I32, size: int, key: int, task: int) -> None:
     """Add to a binary heap of ``size`` entries, least (key, task) first."""
     child = size
@@ -122,7 +110,7 @@ def _push(keys: I64, tasks: I32, size: int, key: int, task: int) -> None:
     tasks[child] = task
 
 
-@_compiled
+@compiled
 def _drop_least(keys: I64, tasks: I32, size: int) -> None:
     """Remove the least of ``size`` entries: its place sinks to a leaf, and the last entry rises from there."""
     last = size - 1
@@ -145,7 +133,7 @@ def _drop_least(keys: I64, tasks: I32, size: int) -> None:
     tasks[hole] = task
 
 
-@_compiled
+@compiled
 def _foremost(blocker: int, other: int) -> int:
     """The lower index of this graph, else the lower id of an earlier one (-2 - id), else -1."""
     if other == -1 or (blocker >= 0 and other < 0):
@@ -155,7 +143,7 @@ def _foremost(blocker: int, other: int) -> int:
     return min(blocker, other) if blocker >= 0 else max(blocker, other)
 
 
-@_compiled
+@compiled
 def _arrival(task: int, ready: int, held: Held, free: I64) -> int:
     """When a task is ready and its queues are free."""
     key = ready
@@ -166,7 +154,7 @@ def _arrival(task: int, ready: int, held: Held, free: I64) -> int:
     return key
 
 
-@_compiled
+@compiled
 def _place(
     task: int, key: int, ready: int, bound: int, held: Held, free: I64, holder: I64
 ) -> tuple[int, int]:
@@ -188,7 +176,7 @@ def _place(
     return start, blocker
 
 
-@_compiled
+@compiled
 def place_tasks(
     duration_ps: I64,
     held: Held,

@@ -53,6 +53,8 @@ TRACK_KINDS: Final = (
     "fabric",
     "module",
 )
+DEVICE_KINDS: Final = ("engine", "dma_queue", "collective_stream", "stream")
+"""Kinds of tracks whose events occupy a device."""
 OP_KINDS: Final = ("module", "aten", "collective", "kernel", "source_line")
 FLOW_KINDS: Final = ("data", "buffer", "queue", "semaphore", "collective", "launch")
 STEP_SOURCES: Final = ("marker", "optimizer", "profiler", "forward")

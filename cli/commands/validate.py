@@ -24,6 +24,7 @@ def validate(
     from trnprof.cli.diagnostics import ExitCode
     from trnprof.cli.output import show
     from trnprof.cli.validating import problem_lines
+    from trnprof.tracer.ingest.audit import is_doubtful
     from trnprof.tracer.ingest.kept import kept_findings
     from trnprof.tracer.reader import open_trace
     from trnprof.tracer.version import __version__
@@ -40,5 +41,4 @@ def validate(
         show(json.dumps(document, indent=2))
     else:
         show("\n".join(problem_lines(trace, problems, findings)))
-    is_doubtful = any(finding.severity != "note" for finding in findings)
-    return int(ExitCode.FOUND if problems or is_doubtful else ExitCode.FINE)
+    return int(ExitCode.FOUND if problems or is_doubtful(findings) else ExitCode.FINE)

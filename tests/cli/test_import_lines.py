@@ -10,11 +10,10 @@ from trnprof.cli.importing import (  # fmt: skip
     Display,
     finding_lines,
     forecast_line,
-    is_doubtful,
     outcome_lines,
     standing_line,
 )
-from trnprof.tracer.ingest.audit import Finding
+from trnprof.tracer.ingest.audit import Finding, is_doubtful
 from trnprof.tracer.ingest.pool import Progress
 from trnprof.tracer.ingest.run import ImportedSource, ImportSummary
 

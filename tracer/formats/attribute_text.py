@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.sqlite_pages import compiled
+from trnprof.tracer.compiled import compiled
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -17,6 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from trnprof.tracer.compiled import compiled
+
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -33,15 +35,6 @@ _TABLE_INTERIOR: Final = 0x05
 _TABLE_LEAF: Final = 0x0D
 _MAX_LEVELS: Final = 20
 """SQLite's own limit on the depth of a tree."""
-
-
-def compiled(function: _F) -> _F:
-    """Compile a loop, and keep it compiled where numba finds a directory for that."""
-    try:
-        kept: _F = njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        kept = njit(nogil=True)(function)
-    return kept
 
 
 def _inlined(function: _F) -> _F:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
+
+SEVERITIES: Final = ("error", "warning", "note")
+"""Gravest first."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ def finding_from_json(row: Mapping[str, Any]) -> Finding:
     """The finding that ``to_json`` gave; unknown keys are left out."""
     known = {key: row[key] for key in Finding.__dataclass_fields__ if key in row}
     return Finding(**known)
+
+
+def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings by severity, else in the order given; a severity that is not known (of a foreign format) counts as a warning."""
+    rank = {severity: place for place, severity in enumerate(SEVERITIES)}
+    return sorted(findings, key=lambda f: rank.get(f.severity, rank["warning"]))
+
+
+def is_doubtful(findings: Iterable[Finding]) -> bool:
+    """Whether any finding is more than a note."""
+    return any(finding.severity != "note" for finding in findings)
 
 
 class Audit:
@@ -98,5 +112,4 @@ class Audit:
     @property
     def findings(self) -> list[Finding]:
         """All of them, gravest first, else in the order they were met."""
-        rank = {"error": 0, "warning": 1, "note": 2}
-        return sorted(self._findings.values(), key=lambda f: rank.get(f.severity, 1))
+        return gravest_first(self._findings.values())

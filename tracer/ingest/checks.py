@@ -19,10 +19,9 @@ from trnprof.tracer.ingest.audit import Finding
 from trnprof.tracer.ingest.check_lanes import Overlaps, find_overlaps, stops_early
 from trnprof.tracer.ingest.check_steps import check_step_numbers, check_steps
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
-from trnprof.tracer.schema import CATEGORIES
+from trnprof.tracer.schema import CATEGORIES, DEVICE_KINDS
 from trnprof.tracer.units import format_ns, format_percent
 
-DEVICE_KINDS: Final = ("engine", "dma_queue", "collective_stream", "stream")
 DAY_NS: Final = 86_400_000_000_000
 ROUND_EVENTS: Final = 1_000_000
 """Exporters that stop at a number of events stop at a multiple of this one."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
-from trnprof.tracer.ingest.audit import Finding, finding_from_json
+from trnprof.tracer.ingest.audit import SEVERITIES, Finding, finding_from_json, gravest_first
 from trnprof.tracer.reader import Trace
 
-_SEVERITIES: Final = ("error", "warning", "note")
 _TEXTS: Final = ("kind", "severity", "where", "message", "unreliable", "example")
 
 
@@ -20,7 +19,7 @@ def kept_findings(trace: Trace) -> list[Finding]:
     parts = [(f"writer {f.get('writer')}", f.get("audit", [])) for f in trace.fragments]
     parts.append(("manifest.json", _imported(trace).get("audit", [])))
     found = [finding for where, rows in parts for finding in _read(where, rows)]
-    return sorted(found, key=lambda f: _SEVERITIES.index(f.severity))
+    return gravest_first(found)
 
 
 def kept_sources(trace: Trace) -> list[dict[str, Any]]:
@@ -65,7 +64,7 @@ def _is_finding(row: object) -> TypeGuard[Mapping[str, Any]]:
     return (
         all(isinstance(text, str) for text in texts)
         and all(row.get(key) for key in ("kind", "where", "message"))
-        and row.get("severity") in _SEVERITIES
+        and row.get("severity") in SEVERITIES
         and _whole_number(count) is not None
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from trnprof.tracer.ingest.align import Alignment, Method, align
 from trnprof.tracer.ingest.audit import Finding
@@ -12,8 +11,7 @@ from trnprof.tracer.ingest.ranks import assign_ranks, writer_names
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.ingest.write import Shift, WriterPlan
 from trnprof.tracer.manifest import Clock
-
-DEVICE_KINDS: Final = ("engine", "dma_queue", "collective_stream", "stream")
+from trnprof.tracer.schema import DEVICE_KINDS
 
 
 def plan_writers(

@@ -95,17 +95,17 @@ def _without_start(start: Ints) -> NDArray[np.bool_]:
 def _tell(
     audit: Audit, label: str, judged: Verdicts, is_negative: NDArray[np.bool_], duration: Ints
 ) -> None:
-    timeline_note = "it has no duration in the trace and counts in no total"
+    no_total = "it has no duration in the trace and counts in no total"
     for kind, mask, message in (
         (
             "negative_duration",
             is_negative,
-            f"events that end before they start were taken as unfinished: {timeline_note}",
+            f"events that end before they start were taken as unfinished: {no_total}",
         ),
         (
             "impossible_duration",
             judged.has_no_end & ~is_negative,
-            f"events longer than the whole trace and than a day were taken as unfinished: {timeline_note}",
+            f"events longer than the whole trace and than a day were taken as unfinished: {no_total}",
         ),
         (
             "impossible_timestamp",

@@ -19,7 +19,7 @@ from trnprof.tracer.batches import to_batch
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.files import directory_beside, writing
 from trnprof.tracer.ingest.align import Method
-from trnprof.tracer.ingest.audit import Finding
+from trnprof.tracer.ingest.audit import Finding, gravest_first
 from trnprof.tracer.ingest.bytestreams import DEFAULT_MAX_BYTES
 from trnprof.tracer.ingest.checks import audit_sources
 from trnprof.tracer.ingest.detect import Profiles, choose_profiles
@@ -35,7 +35,6 @@ from trnprof.tracer.schema import PEAKS
 from trnprof.tracer.seal import write_sealed
 
 _WORKSPACE: Final = ".workspace"
-_SEVERITIES: Final = ("error", "warning", "note")
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def _import(
     return ImportSummary(
         sum(s.events for s in imported),
         tuple(imported),
-        tuple(sorted(everything, key=lambda f: _SEVERITIES.index(f.severity))),
+        tuple(gravest_first(everything)),
         alignment.lines,
     )
 

@@ -100,10 +100,9 @@ def write_stage(stage: Stage, root: Path, plan: WriterPlan) -> Written:
     judged = judge(stage)
     is_off_lane = (judged.twin >= 0) | judged.has_no_end | judged.has_no_start
     lane, lanes = first_fit(judged.order, judged.start_ns, judged.end_ns, is_off_lane)
-    tracks = _tracks(stage, judged, lanes, plan)
-    track = tracks.first[stage.times("timeline")] + np.where(
-        judged.has_no_end, lanes[stage.times("timeline")], lane
-    )
+    timeline = stage.times("timeline")
+    tracks = _tracks(stage, judged, timeline, lanes, plan)
+    track = tracks.first[timeline] + np.where(judged.has_no_end, lanes[timeline], lane)
     track[judged.has_no_start] = tracks.set_aside
     with TraceWriter(
         root,
@@ -126,8 +125,13 @@ def write_stage(stage: Stage, root: Path, plan: WriterPlan) -> Written:
     return Written(int((judged.twin < 0).sum()), *extent)
 
 
-def _tracks(stage: Stage, judged: Verdicts, lanes: Ints, plan: WriterPlan) -> _Tracks:
-    timeline = stage.times("timeline")
+def _tracks(
+    stage: Stage,
+    judged: Verdicts,
+    timeline: NDArray[np.int32],
+    lanes: Ints,
+    plan: WriterPlan,
+) -> _Tracks:
     beyond = np.zeros(len(lanes), np.int64)
     beyond[timeline[judged.has_no_end]] = 1
     wanted = np.maximum(lanes + beyond, 1)
@@ -227,6 +231,8 @@ def _write_events(
     ids = np.zeros(stage.rows, np.uint64)
     late = {name: stage.late_column(name) for name in stage.late}
     all_finish = not (judged.is_open.any() or judged.has_no_end.any())
+    is_doubtful = judged.has_no_start | judged.has_no_end
+    said_end_ns = stage.times("end_ns") if is_doubtful.any() else None
     aside_ns = _first_believed(judged)
     first_ns, last_ns = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     low = 0
@@ -241,8 +247,10 @@ def _write_events(
         unended = judged.is_open[rows] | judged.has_no_end[rows]
         columns = {name: batch[name] for name in batch.schema.names}
         columns |= {name: values.slice(rows.start, batch.num_rows) for name, values in late.items()}
-        if (aside | judged.has_no_end[rows]).any():
-            columns["attributes"] = _with_times(columns["attributes"], stage, rows, judged)
+        if said_end_ns is not None and is_doubtful[rows].any():
+            columns["attributes"] = _with_times(
+                columns["attributes"], is_doubtful[rows], judged.start_ns[rows], said_end_ns[rows]
+            )
         columns["track_id"] = pa.array(track[rows].astype(np.uint32))
         columns["start_ns"] = pa.array(start)
         columns["duration_ns"] = pa.array(duration, mask=None if all_finish else unended)
@@ -267,12 +275,12 @@ def _first_believed(judged: Verdicts) -> int:
     return int(believed.min()) if len(believed) else 0
 
 
-def _with_times(attributes: pa.Array, stage: Stage, rows: slice, judged: Verdicts) -> pa.Array:
+def _with_times(
+    attributes: pa.Array, is_doubtful: NDArray[np.bool_], start: Ints, end: Ints
+) -> pa.Array:
     """Attributes of events whose times are not believed, with what the profile said of them."""
     texts = attributes.to_pylist()
-    start, end = stage.times("start_ns")[rows], stage.times("end_ns")[rows]
-    doubtful = np.flatnonzero(judged.has_no_start[rows] | judged.has_no_end[rows])
-    for at in doubtful.tolist():
+    for at in np.flatnonzero(is_doubtful).tolist():
         said = json.dumps({"start_ns": int(start[at]), "end_ns": int(end[at])})
         body = (texts[at] or "{}").rstrip()[:-1]
         comma = ", " if body.strip() != "{" else ""
