@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from zlib_ng import zlib_ng as zlib
 
 from trnprof.tracer.errors import TraceError
 from trnprof.tracer.schema import Column, Table

@@ -6,7 +6,6 @@ and, unless row = sequence, one from sequence to row. Flows are sorted by (targe
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng as zlib
 
 from trnprof.tracer.batches import normalized, one_table
 from trnprof.tracer.files import written_beside
@@ -106,7 +106,7 @@ def _in_order(rows: pa.Table, order: NDArray[np.int64] | None) -> Iterator[pa.Re
             else pc.take(column, indices, boundscheck=False)
             for column in rows.columns
         ]
-        arrays = [column.combine_chunks() for column in columns]
+        arrays = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in columns]
         yield pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
 

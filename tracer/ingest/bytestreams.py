@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import bz2
 import lzma
-import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import pyarrow as pa
+from zlib_ng import zlib_ng as zlib
 
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.units import format_bytes
@@ -334,7 +334,14 @@ class _CutError(Exception):
     """The compressed stream ends, or goes on as something else."""
 
 
-_DAMAGE: Final = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, _CutError)
+_DAMAGE: Final = (
+    cast("type[Exception]", zlib.error),
+    lzma.LZMAError,
+    OSError,
+    EOFError,
+    ValueError,
+    _CutError,
+)
 _NEW: Final[dict[str, Callable[[], Any]]] = {
     "gzip": partial(zlib.decompressobj, 31),
     "deflate": partial(zlib.decompressobj, -15),
