@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trnprof.cli.diagnostics import ExitCode, live, say
+from trnprof.tracer.compiled import told_of_compiling
 from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
 from trnprof.tracer.ingest.pool import Progress
 from trnprof.tracer.ingest.run import ImportSummary, import_profiles
@@ -48,16 +49,17 @@ def import_and_tell(
     display = Display(output, processes, is_live=_is_terminal())
     started = time.monotonic()
     try:
-        summary = import_profiles(
-            paths,
-            output,
-            format=format,
-            align=align,
-            jobs=processes,
-            force=force,
-            max_input_bytes=max_input_bytes,
-            progress=display,
-        )
+        with told_of_compiling(_say_compiling):
+            summary = import_profiles(
+                paths,
+                output,
+                format=format,
+                align=align,
+                jobs=processes,
+                force=force,
+                max_input_bytes=max_input_bytes,
+                progress=display,
+            )
     finally:
         display.close()
     for line in outcome_lines(output, summary, time.monotonic() - started):
@@ -183,6 +185,10 @@ def _sources(count: int) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def _say_compiling() -> None:
+    say("compiling what reads profiles, once on this machine (up to half a minute)")
 
 
 def _cores() -> int:

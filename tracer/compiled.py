@@ -1,11 +1,13 @@
-"""How are loops that numpy and polars cannot express compiled?"""
+"""How are loops that numpy and polars cannot express compiled, and who is told that it takes a while?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from numba import njit
+from numba.core import event
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -17,3 +19,23 @@ def compiled(function: _F) -> _F:
     except RuntimeError:  # no such directory: each process compiles anew
         kept = njit(nogil=True)(function)
     return kept
+
+
+@contextmanager
+def told_of_compiling(tell: Callable[[], None]) -> Iterator[None]:
+    """Call ``tell`` once, when the first function is compiled within the block that was not kept on disk."""
+    with event.install_listener("numba:compile", _Once(tell)):
+        yield
+
+
+class _Once(event.Listener):  # type: ignore[misc]
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell: Callable[[], None] | None = tell
+
+    def on_start(self, event: Any) -> None:
+        if self._tell is not None:
+            tell, self._tell = self._tell, None
+            tell()
+
+    def on_end(self, event: Any) -> None:
+        pass

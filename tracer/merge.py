@@ -61,10 +61,10 @@ def merge(
     traces = [open_trace(path) for path in paths]
     check_replaceable(target, force=force)
     with directory_beside(target) as root:
-        _transfer_all(traces, root)
+        renamed = _transfer_all(traces, root)
         _write_shared(traces, root)
         add_collective_flows(root)
-        _merge_manifests(traces, root)
+        _merge_manifests(traces, renamed, root)
     return target
 
 
@@ -138,10 +138,12 @@ def _check_distinct(paths: Sequence[Path], target: Path) -> None:
         raise TraceError(f"merge: {target} lies inside one of the traces; choose another output")
 
 
-def _transfer_all(traces: Sequence[Trace], root: Path) -> None:
+def _transfer_all(traces: Sequence[Trace], root: Path) -> list[dict[str, str]]:
+    """Copy the writers of all traces; for each trace what its writers are called now."""
     claimed = {f["number"] for trace in traces for f in trace.fragments}
     used: set[int] = set()
     names: set[str] = set()
+    renamed: list[dict[str, str]] = []
     for trace in traces:
         fragments, _ = read_fragments(trace.path)
         numbers: dict[int, int] = {}
@@ -151,10 +153,13 @@ def _transfer_all(traces: Sequence[Trace], root: Path) -> None:
                 numbers[number] = _next_free(claimed)
                 claimed.add(numbers[number])
             used.add(numbers.get(number, number))
+        renamed.append({})
         for fragment in fragments:
             name = _free_name(fragment["writer"], names)
             names.add(name)
+            renamed[-1][fragment["writer"]] = name
             transfer_writer(trace.path, fragment, Destination(root, name, numbers, None))
+    return renamed
 
 
 def _next_free(claimed: Iterable[int]) -> int:
@@ -182,7 +187,9 @@ def _write_shared(traces: Sequence[Trace], root: Path) -> None:
         shutil.copyfile(workloads[0], root / _WORKLOAD)
 
 
-def _merge_manifests(traces: Sequence[Trace], root: Path) -> None:
+def _merge_manifests(
+    traces: Sequence[Trace], renamed: Sequence[Mapping[str, str]], root: Path
+) -> None:
     manifests = [m for m in (read_manifest(t.path) for t in traces) if m]
     first: Mapping[str, Any] = manifests[0] if manifests else {}
     notes = [note for m in manifests for note in m.get("notes", ())]
@@ -194,5 +201,22 @@ def _merge_manifests(traces: Sequence[Trace], root: Path) -> None:
         "system": systems[0] if systems else None,
         "notes": list(dict.fromkeys(notes)),
     }
+    imported = _merge_imported([t.manifest for t in traces], renamed)
     inherited = {k: v for k, v in first.items() if k not in ("schema", "tool_version", "fragments")}
-    write_manifest(root, **(inherited | derived))
+    write_manifest(root, **(inherited | derived | imported))
+
+
+def _merge_imported(
+    manifests: Sequence[Mapping[str, Any]], renamed: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """Where the profiles came from that some of the traces were imported from, and what was doubtful of them."""
+    sources: list[Any] = []
+    audit: list[Any] = []
+    for manifest, names in zip(manifests, renamed, strict=True):
+        imported = manifest.get("imported") or {}
+        sources += [
+            source | {"writer": names.get(source["writer"], source["writer"])}
+            for source in imported.get("sources", ())
+        ]
+        audit += imported.get("audit", ())
+    return {"imported": {"sources": sources, "audit": audit}} if sources else {}

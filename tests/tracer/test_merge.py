@@ -196,6 +196,23 @@ def test_peaks_are_joined_and_other_systems_noted(tmp_path: Path) -> None:
     ]
 
 
+def test_where_profiles_came_from_is_kept_with_the_names_their_writers_have_now(
+    tmp_path: Path,
+) -> None:
+    paths = [tmp_path / "a.trnprof", tmp_path / "b.trnprof", tmp_path / "c.trnprof"]
+    for number, path in enumerate(paths):
+        record(path, "rank0", number)
+    for name, path in zip("ab", paths, strict=False):
+        source = {"label": f"{name}.json", "writer": "rank0", "events": 10}
+        write_manifest(path, imported={"sources": [source], "audit": [{"kind": f"doubt {name}"}]})
+    imported = open_trace(merge(paths, tmp_path / "m.trnprof")).manifest["imported"]
+    assert [(s["label"], s["writer"]) for s in imported["sources"]] == [
+        ("a.json", "rank0"),
+        ("b.json", "rank0_2"),
+    ]
+    assert [finding["kind"] for finding in imported["audit"]] == ["doubt a", "doubt b"]
+
+
 def test_output_is_not_replaced_without_force_and_no_input_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.trnprof"
     record(path, "w", 0)
