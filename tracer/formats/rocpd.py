@@ -1,0 +1,72 @@
+"""How does an AMD ROCm profiler database (SQLite) become a trace?
+
+Two tools write such databases: rocprofv3 (``--output-format rocpd``; ROCm Systems Profiler writes the same), and the older rpd tracer of rocmProfileData.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trnprof.tracer.errors import ProfileError
+from trnprof.tracer.formats.rocpd_facts import assign_ranks, describe_gpus, tell_missing
+from trnprof.tracer.formats.rocpd_rpd import RPD_EXPECTED, RPD_PASSED_OVER, RPD_TABLES, read_rpd
+from trnprof.tracer.formats.rocpd_sdk import EXPECTED, PASSED_OVER, read_sessions
+from trnprof.tracer.formats.rocpd_session import session_suffixes
+from trnprof.tracer.formats.rocpd_state import State
+from trnprof.tracer.formats.rocpd_steps import stage_steps
+from trnprof.tracer.formats.sqlite_tables import SIGNATURE, SqliteTables
+from trnprof.tracer.formats.tables import Tables
+from trnprof.tracer.ingest.source import Format, Head, Source
+from trnprof.tracer.ingest.stage import Stage
+
+_MARKS: Final = (
+    *(b"rocpd_kernel_dispatch", b"rocpd_info_", b"rocpd_region", b"rocpd_memory_copy"),
+    *(b"rocpd_api", b"rocpd_op", b"rocpd_kernelapi", b"rocpd_metadata", b"rocpd_string"),
+)
+
+
+def read_tables(tables: Tables, stage: Stage) -> None:
+    """Fill a stage from the tables of a database.
+
+    Raises:
+        ProfileError: none of the tables of an AMD profiler is there.
+    """
+    names = tables.names()
+    suffixes = session_suffixes(names)
+    has_rpd = bool(set(names) & set(RPD_TABLES))
+    if not suffixes and not has_rpd:
+        some = ", ".join(sorted(names)[:5]) or "no tables at all"
+        raise ProfileError(
+            f"{tables.label}: no table of rocprofv3 or rpd is in it (it has {some}); record with rocprofv3 --output-format rocpd"
+        )
+    state = State(tables, stage)
+    if suffixes:
+        read_sessions(state, suffixes)
+    else:
+        read_rpd(state)
+    state.name_apart()
+    assign_ranks(state)
+    describe_gpus(state)
+    stage_steps(state)
+    tell_missing(
+        state, EXPECTED if suffixes else RPD_EXPECTED, PASSED_OVER if suffixes else RPD_PASSED_OVER
+    )
+
+
+def _recognise(head: Head) -> int:
+    if not head.data.startswith(SIGNATURE):
+        return 0
+    return 100 if any(mark in head.data for mark in _MARKS) else 0
+
+
+def _read(source: Source, stage: Stage) -> None:
+    with (
+        source.on_disk() as path,
+        SqliteTables(path, source.label, stage.audit) as tables,
+    ):
+        read_tables(tables, stage)
+
+
+FORMAT: Final = Format(
+    "rocpd", "AMD ROCm profiler database (rocprofv3, rpd)", recognise=_recognise, read=_read
+)
