@@ -14,10 +14,19 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 def compiled(function: _F) -> _F:
     """Compile with numba, without the interpreter's lock; kept on disk where numba finds a directory that it may write."""
+    return _compiled(function)
+
+
+def inlined(function: _F) -> _F:
+    """As ``compiled``, and it becomes a part of all compiled functions that call it: for the innermost steps of long loops."""
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: _F, **options: bool) -> _F:
     try:
-        kept: _F = njit(cache=True, nogil=True)(function)
+        kept: _F = njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # no such directory: each process compiles anew
-        kept = njit(nogil=True)(function)
+        kept = njit(nogil=True, **options)(function)
     return kept
 
 

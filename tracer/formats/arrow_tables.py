@@ -99,7 +99,9 @@ class ArrowTables:
         except _DAMAGE as error:
             self._tell_damaged(table, error)
 
-    def _number(self, array: pa.Array, is_int: bool, where: str) -> tuple[np.ndarray[Any, Any], Bools]:
+    def _number(
+        self, array: pa.Array, is_int: bool, where: str
+    ) -> tuple[np.ndarray[Any, Any], Bools]:
         series = pl.Series(array)
         if series.dtype == pl.UInt64 and is_int:
             series = series.reinterpret(signed=True)

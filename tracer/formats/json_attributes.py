@@ -6,30 +6,43 @@ from typing import Any
 
 import numpy as np
 
-from trnprof.tracer.formats.json_parse import (
-    ARGS_DIRTY,
-    HAS_UNKNOWN,
-    find_escaped_key,
-    find_key,
-)
-from trnprof.tracer.formats.json_repair import put, put_copy, put_string, put_value
-from trnprof.tracer.formats.json_simd import byte_at, compiled
-from trnprof.tracer.formats.json_tokens import (
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.formats.json_codes import (
     ABSENT,
     BARE,
-    CLOSE_ARRAY,
     CLOSE_OBJECT,
     COLON_SIGN,
     COMMA_SIGN,
-    ESCAPED,
     FAULTS,
     INVALID_UTF8,
     OBJECT,
-    OPEN_ARRAY,
+    OK,
     OPEN_OBJECT,
     QUOTE,
     QUOTE_ESCAPED,
-    STRING,
+)
+from trnprof.tracer.formats.json_event import (
+    ARGS_DIRTY,
+    HAS_UNKNOWN,
+    key_at,
+)
+from trnprof.tracer.formats.json_names import (
+    ARGS_LEVEL,
+    EVENT_LEVEL,
+)
+from trnprof.tracer.formats.json_repair import (
+    put,
+    put_copy,
+    put_string,
+    put_value,
+)
+from trnprof.tracer.formats.json_simd import (
+    byte_at,
+)
+from trnprof.tracer.formats.json_tokens import (
+    is_close,
+    is_open,
+    is_string,
     skip_space,
     string_end,
     token_end,
@@ -48,15 +61,15 @@ def _value_stop(base: Any, i: Any, end: Any, lenient: Any) -> Any:
         if c == QUOTE:
             j, _, _ = string_end(base, i + 1, end, lenient)
             i = end if j < 0 else j + 1
-        elif c == OPEN_OBJECT or c == OPEN_ARRAY:
+        elif is_open(c):
             depth += 1
             i += 1
-        elif c == CLOSE_OBJECT or c == CLOSE_ARRAY:
+        elif is_close(c):
             if depth == 0:
                 return i
             depth -= 1
             i += 1
-        elif c == COMMA_SIGN or c == COLON_SIGN:
+        elif c in (COMMA_SIGN, COLON_SIGN):
             if depth == 0:
                 return i
             i = skip_space(base, i + 1, end)
@@ -71,9 +84,17 @@ def _value_stop(base: Any, i: Any, end: Any, lenient: Any) -> Any:
 
 @compiled
 def _put_members(
-    base: Any, i: Any, end: Any, lenient: Any, is_dirty: Any, keys: Any, level: Any, out: Any, o: Any
+    base: Any,
+    i: Any,
+    end: Any,
+    lenient: Any,
+    is_dirty: Any,
+    names: Any,
+    level: Any,
+    out: Any,
+    o: Any,
 ) -> Any:
-    """Append the members of the object at ``i`` whose names are not among ``keys``: (new length, how many)."""
+    """Append the members of the object at ``i`` that ``names`` does not have: (new length, how many)."""
     count = 0
     i += 1
     while True:
@@ -83,19 +104,10 @@ def _put_members(
         if i >= end or byte_at(base, i) != QUOTE:
             return o, count
         key = i + 1
-        key_end, faults, has_escapes = string_end(base, key, end, lenient)
-        if key_end < 0:
+        status, i, field, key_end, faults = key_at(base, i, end, lenient, names, level)
+        if status != OK:
             return o, count
-        i = skip_space(base, key_end + 1, end)
-        if i >= end or byte_at(base, i) != COLON_SIGN:
-            return o, count
-        i = skip_space(base, i + 1, end)
         stop = _value_stop(base, i, end, lenient)
-        if has_escapes:
-            scratch = np.zeros(256, np.uint8)
-            field = find_escaped_key(keys, base, level, key, key_end, scratch.ctypes.data)
-        else:
-            field = find_key(keys, base, level, key, key_end)
         if field < 0:
             if count:
                 o = put(out, o, COMMA_SIGN)
@@ -118,11 +130,11 @@ def _put_word(word: Any, out: Any, o: Any) -> Any:
 
 @compiled
 def _put_attributes(
-    base: Any, first: Any, last: Any, args: Any, args_end: Any, kind: Any, marks: Any, keys: Any, has_excluded: Any,
+    base: Any, first: Any, last: Any, args: Any, args_end: Any, kind: Any, marks: Any, names: Any, has_excluded: Any,
     out: Any, o: Any
 ) -> Any:  # fmt: skip
     """Append the attributes of one event; nothing if it has none."""
-    lenient = (marks & QUOTE_ESCAPED) != 0
+    lenient = np.int64((marks & QUOTE_ESCAPED) != 0)
     is_dirty = (marks & (ARGS_DIRTY | INVALID_UTF8)) != 0
     has_unknown = (marks & HAS_UNKNOWN) != 0
     if kind == OBJECT and not is_dirty and not has_unknown and not has_excluded:
@@ -133,9 +145,9 @@ def _put_attributes(
     o = put(out, o, OPEN_OBJECT)
     count, more = 0, 0
     if kind == OBJECT:
-        o, count = _put_members(base, args, args_end, lenient, is_dirty, keys, 1, out, o)
+        o, count = _put_members(base, args, args_end, lenient, is_dirty, names, ARGS_LEVEL, out, o)
     elif kind > BARE:
-        quote = 1 if kind == STRING or kind == ESCAPED else 0
+        quote = np.int64(is_string(kind))
         o = _put_word(_ARGS_KEY, out, o)
         o = put_value(base, args - quote, args_end + quote, lenient, out, o)
         count = 1
@@ -145,7 +157,7 @@ def _put_attributes(
             o = put(out, o, COMMA_SIGN)
         o = put(out, _put_word(_EVENT_KEY, out, o), OPEN_OBJECT)
         o, more = _put_members(
-            base, first, last, lenient, (marks & FAULTS) != 0, keys, 0, out, o
+            base, first, last, lenient, (marks & FAULTS) != 0, names, EVENT_LEVEL, out, o
         )
         o = put(out, o, CLOSE_OBJECT) if more else before
     return put(out, o, CLOSE_OBJECT) if count + more else begin
@@ -153,34 +165,32 @@ def _put_attributes(
 
 @compiled
 def attributes(
-    data: Any, first: Any, last: Any, args: Any, length: Any, kind: Any, marks: Any, keys: Any, has_excluded: Any,
+    base: Any, first: Any, last: Any, args: Any, length: Any, kind: Any, marks: Any, names: Any, has_excluded: Any,
     offsets: Any, out: Any
 ) -> None:  # fmt: skip
     """Attributes of all rows, one behind the other; ``offsets`` (int64[n + 1]) are filled, ``out`` only if it has room."""
-    base = np.int64(data.ctypes.data)
     target = np.int64(out.ctypes.data) if len(out) else np.int64(0)
     for r in range(len(first)):
         low = np.int64(args[r])
         offsets[r + 1] = _put_attributes(
             base, np.int64(first[r]), np.int64(last[r]), low, low + length[r], np.int64(kind[r]), np.int64(marks[r]),
-            keys, has_excluded, target, offsets[r],
+            names, has_excluded, target, offsets[r],
         )  # fmt: skip
 
 
 @compiled
 def texts(
-    data: Any, start: Any, length: Any, kind: Any, marks: Any, offsets: Any, out: Any
+    base: Any, start: Any, length: Any, kind: Any, marks: Any, offsets: Any, out: Any
 ) -> None:
     """JSON text of one field in all rows; ``offsets`` and ``out`` as for ``attributes``."""
-    base = np.int64(data.ctypes.data)
     target = np.int64(out.ctypes.data) if len(out) else np.int64(0)
     for r in range(len(start)):
         o = offsets[r]
         if kind[r] != ABSENT:
-            quote = 1 if kind[r] == STRING or kind[r] == ESCAPED else 0
+            quote = np.int64(is_string(kind[r]))
             low, high = np.int64(start[r]) - quote, np.int64(start[r]) + length[r] + quote
             if marks[r] & FAULTS:
-                o = put_value(base, low, high, (marks[r] & QUOTE_ESCAPED) != 0, target, o)
+                o = put_value(base, low, high, np.int64(marks[r] & QUOTE_ESCAPED), target, o)
             else:
                 o = put_copy(base, low, high, target, o)
         offsets[r + 1] = o

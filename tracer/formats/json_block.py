@@ -14,32 +14,19 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from trnprof.tracer.formats import json_attributes as rendered
-from trnprof.tracer.formats import json_parse as parse
-from trnprof.tracer.formats import json_tokens as tokens
-from trnprof.tracer.formats import json_values as values
+from trnprof.tracer.formats import json_codes, json_decimals, json_texts
+from trnprof.tracer.formats.json_event import HAS_UNKNOWN, Rows, room
 from trnprof.tracer.formats.json_findings import Faults
+from trnprof.tracer.formats.json_names import NameTable, name_table
 from trnprof.tracer.formats.json_simd import PADDING
 
 _EMPTY: Final = np.empty(0, np.uint8)
 _FINGERPRINT_SEED: Final = np.uint64(0x243F6A8885A308D3)
-_WINDOWS_PATH: Final = re.compile(rb"[A-Za-z]:\\[^\\]")
+_WINDOWS_PATH: Final = re.compile(rb"[A-Za-z]:\\[a-tv-z]")
 
 
-@dataclass(frozen=True)
-class Names:
-    """Names of fields for compiled code; ``keys`` holds addresses of the arrays of ``table``."""
-
-    table: parse.KeyTable
-    keys: parse.Keys
-
-
-def make_names(members: tuple[str, ...], args: tuple[str, ...]) -> Names:
-    """The names of members of events (the last one holds the arguments) and of arguments."""
-    table = parse.make_table(members, args)
-    addresses = [part.ctypes.data for part in (table.first, table.entry, table.names)]
-    count = len(members)
-    total = count + len(args)
-    return Names(table, parse.Keys(*addresses, table.width, count - 1, count, total, total))
+Column = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]
+"""Where the texts of a field are, how long, and of what kind."""
 
 
 @dataclass
@@ -59,12 +46,14 @@ class Shared:
     members: tuple[str, ...]
     args: tuple[str, ...]
     faults: Faults
-    names: Names
+    names: NameTable
     keys: dict[tuple[str, ...], tuple[dict[tuple[str | None, ...], int], list[tuple[Any, ...]]]] = (
         field(default_factory=dict)
     )
-    excluding: dict[tuple[str, ...], Names] = field(default_factory=dict)
-    seed: np.uint64 = field(default_factory=values.random_seed)
+    excluding: dict[tuple[tuple[str, ...], tuple[str, ...]], NameTable] = field(
+        default_factory=dict
+    )
+    seed: np.uint64 = field(default_factory=json_texts.random_seed)
 
     def number(self, name: str) -> int:
         """Of a field, by name; fields of the arguments begin with ``args.``."""
@@ -72,17 +61,9 @@ class Shared:
             return self.members.index(name)
         return len(self.members) + self.args.index(name.removeprefix("args."))
 
-    def rows(self, capacity: int) -> parse.Rows:
-        """Room for the events of a block."""
-        fields = len(self.members) + len(self.args)
-        return parse.Rows(
-            np.empty((fields, capacity), np.int32),
-            np.empty((fields, capacity), np.int32),
-            np.empty((fields, capacity), np.uint8),
-            np.empty(capacity, np.int32),
-            np.empty(capacity, np.int32),
-            np.empty(capacity, np.int32),
-        )
+    def rows(self, events: int) -> Rows:
+        """Room for so many events."""
+        return room(len(self.members) + len(self.args), events)
 
 
 def share(
@@ -91,7 +72,7 @@ def share(
     """For the blocks of a scan for these fields."""
     ordered = (*(m for m in dict.fromkeys(members) if m != args_member), args_member)
     inner = tuple(dict.fromkeys(args))
-    return Shared(ordered, inner, faults, make_names(ordered, inner))
+    return Shared(ordered, inner, faults, name_table(ordered, inner))
 
 
 class EventBlock:
@@ -103,28 +84,41 @@ class EventBlock:
     """
 
     def __init__(
-        self, shared: Shared, data: NDArray[np.uint8], origin: int, located: parse.Rows
+        self,
+        shared: Shared,
+        data: NDArray[np.uint8],
+        origin: int,
+        located: Rows,
+        index: NDArray[np.int64] | None = None,
     ) -> None:
+        """All located events, or those of an index; of the latter only the fields that are asked for are gathered."""
         self._shared = shared
         self._data = data
+        self._base: int = data.ctypes.data
         self._origin = origin
-        self._rows = located
+        self._located = located
+        self._index = index
+        edges = (located.first, located.last, located.marks)
+        self._first, self._last, self._marks = (
+            edges if index is None else (edge[index] for edge in edges)
+        )
+        self._columns: dict[str, Column] = {}
         self._codes: dict[str, tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
         self._texts: dict[str, pa.DictionaryArray] = {}
-        self.rows = len(located.first)
-        self.position = origin + int(located.first[0]) if self.rows else origin
+        self.rows = len(self._first)
+        self.position = origin + int(self._first[0]) if self.rows else origin
 
     def positions(self) -> NDArray[np.int64]:
         """Byte in the decompressed file at which each event begins."""
-        return self._rows.first.astype(np.int64) + self._origin
+        return self._first.astype(np.int64) + self._origin
 
     def has(self, field: str) -> NDArray[np.bool_]:
         """Whether the field is there and not null (NaN and its kin are null)."""
-        found: NDArray[np.bool_] = self._column(field)[2] > tokens.BARE
+        found: NDArray[np.bool_] = self._column(field)[2] > json_codes.BARE
         return found
 
     def is_kind(self, field: str, *kinds: int) -> NDArray[np.bool_]:
-        """Whether the value is of one of these kinds (``json_tokens.NUMBER``, ``OBJECT``, …)."""
+        """Whether the value is of one of these kinds (``json_codes.NUMBER``, ``OBJECT``, …)."""
         return np.isin(self._column(field)[2], np.array(kinds, np.uint8))
 
     def integers(self, field: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -132,19 +126,21 @@ class EventBlock:
 
         Values from 2^63 are given as the bits of uint64; values beyond 64 bits and with decimals are none.
         """
-        found: tuple[NDArray[np.int64], NDArray[np.bool_]] = values.integers(
-            self._data, *self._column(field)
+        found: tuple[NDArray[np.int64], NDArray[np.bool_]] = json_decimals.integers(
+            self._base, *self._column(field)
         )
         return found
 
     def floats(self, field: str) -> NDArray[np.float64]:
         """Numbers or numeric strings, correctly rounded; NaN where there is none."""
         column = self._column(field)
-        found, slow = values.floats(self._data, *column)
+        found, slow = json_decimals.floats(self._base, *column)
         if slow.any():
-            texts = _gathered(self._data, *(part[slow] for part in column))
+            texts = _gathered(self._base, *(part[slow] for part in column))
             texts = pc.utf8_trim_whitespace(texts.cast(pa.string(), safe=False))
-            numeric = pc.match_substring_regex(texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
+            numeric = pc.match_substring_regex(
+                texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+            )
             plain = pc.replace_substring_regex(texts, r"^\+", "")
             plain = pc.if_else(numeric, plain, pa.scalar(None, pa.string()))
             numbers = pc.cast(plain, pa.float64()).fill_null(np.nan)
@@ -161,8 +157,8 @@ class EventBlock:
             (start_ns, end_ns, has_ts, has_dur). Without ``ts`` the start counts as 0, without ``dur`` the end is the start. Times
             more than 2^62 ns from zero are cut to that, with a finding.
         """
-        start, end, has_ts, has_dur, has_cut = values.times(
-            self._data, *self._column("ts"), *self._column("dur")
+        start, end, has_ts, has_dur, has_cut = json_decimals.times(
+            self._base, *self._column("ts"), *self._column("dur")
         )
         if has_cut.any():
             row = int(has_cut.argmax())
@@ -170,15 +166,16 @@ class EventBlock:
                 "times_out_of_range",
                 "warning",
                 "times are more than 146 years from zero and were cut to that",
-                self._origin + int(self._rows.first[row]),
+                self._origin + int(self._first[row]),
                 int(has_cut.sum()),
                 unreliable="these events",
             )
         return start, end, has_ts, has_dur
 
     def texts(self, field: str) -> pa.DictionaryArray:
-        """Texts: strings without their escapes (bytes that are not UTF-8 become U+FFFD), other values as they are written, null
-        where there is none.
+        """Texts: strings without their escapes, other values as they are written, null where there is none.
+
+        Bytes that are not UTF-8 become U+FFFD.
         """
         if field not in self._texts:
             codes, firsts = self._distinct(field)
@@ -205,9 +202,9 @@ class EventBlock:
         codes = [_codes(column) for column in columns]
         combined, firsts = codes[0], None
         for more in codes[1:]:
-            combined, firsts = values.distinct_pairs(combined, more, self._shared.seed)
+            combined, firsts = json_texts.distinct_pairs(combined, more, self._shared.seed)
         if firsts is None:
-            combined, firsts = values.distinct_pairs(combined, combined, self._shared.seed)
+            combined, firsts = json_texts.distinct_pairs(combined, combined, self._shared.seed)
         mapping = np.empty(len(firsts) + 1, np.int64)
         dictionaries = [column.dictionary.to_pylist() for column in columns]
         for code, row in enumerate(firsts.tolist()):
@@ -225,31 +222,33 @@ class EventBlock:
         """JSON text of a member as it is written, made valid where it is not; null where there is none."""
         start, length, kind = self._column(field)
         offsets = np.zeros(self.rows + 1, np.int64)
-        arguments = (self._data, start, length, kind, self._rows.marks, offsets)
+        arguments = (self._base, start, length, kind, self._marks, offsets)
         rendered.texts(*arguments, _EMPTY)
         out = _room(offsets)
         rendered.texts(*arguments, out)
         return _strings(out, offsets)
 
-    def attributes(self, exclude_args: Sequence[str] = ()) -> pa.StringArray:
+    def attributes(
+        self, exclude_args: Sequence[str] = (), keep: Sequence[str] = ()
+    ) -> pa.StringArray:
         """The arguments of each event as they are written, without those to be excluded.
 
-        Members of the event that are no field of the scan are added as a member ``event``; arguments that are no object become a
-        member ``args``. What is not valid JSON is made so. Null where nothing remains.
+        Members of the event that are no field of the scan, and fields to ``keep``, are added as a member ``event``; arguments that
+        are no object become a member ``args``. What is not valid JSON is made so. Null where nothing remains.
         """
-        excluded = tuple(exclude_args)
-        if excluded not in self._shared.excluding:
-            self._shared.excluding[excluded] = make_names(self._shared.members, excluded)
+        excluded, kept = tuple(exclude_args), tuple(keep)
+        if (excluded, kept) not in self._shared.excluding:
+            members = tuple(m for m in self._shared.members if m not in kept)
+            self._shared.excluding[excluded, kept] = name_table(members, excluded)
         args = self._column(self._shared.members[-1])
         offsets = np.zeros(self.rows + 1, np.int64)
-        rows = self._rows
         arguments = (
-            self._data,
-            rows.first,
-            rows.last,
+            self._base,
+            self._first,
+            self._last,
             *args,
-            rows.marks,
-            self._shared.excluding[excluded].keys,
+            self._marks | np.int32(HAS_UNKNOWN) if kept else self._marks,
+            self._shared.excluding[excluded, kept].names,
             bool(excluded),
             offsets,
         )
@@ -260,67 +259,71 @@ class EventBlock:
 
     def fingerprints(self) -> NDArray[np.uint64]:
         """Hash of the text of each event."""
-        found: NDArray[np.uint64] = values.hash_rows(
-            self._data, self._rows.first, self._rows.last, _FINGERPRINT_SEED
+        found: NDArray[np.uint64] = json_texts.hash_rows(
+            self._base, self._first, self._last, _FINGERPRINT_SEED
         )
         return found
 
     def take(self, chosen: ArrayLike) -> Self:
         """The events that a mask or an array of row numbers chooses."""
         index = np.asarray(chosen)
-        rows = self._rows
-        located = parse.Rows(
-            np.ascontiguousarray(rows.start[:, index]),
-            np.ascontiguousarray(rows.length[:, index]),
-            np.ascontiguousarray(rows.kind[:, index]),
-            rows.first[index],
-            rows.last[index],
-            rows.marks[index],
-        )
-        return type(self)(self._shared, self._data, self._origin, located)
+        if index.dtype == np.bool_:
+            index = np.flatnonzero(index)
+        if self._index is not None:
+            index = self._index[index]
+        return type(self)(self._shared, self._data, self._origin, self._located, index)
 
-    def _column(
-        self, field: str
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
-        number = self._shared.number(field)
-        rows = self._rows
-        return rows.start[number], rows.length[number], rows.kind[number]
+    def _column(self, field: str) -> Column:
+        if field not in self._columns:
+            number, all_rows = self._shared.number(field), self._located
+            start, length, kind = (
+                all_rows.start[number],
+                all_rows.length[number],
+                all_rows.kind[number],
+            )
+            if self._index is not None:
+                start, length, kind = start[self._index], length[self._index], kind[self._index]
+            self._columns[field] = start, length, kind
+        return self._columns[field]
 
     def _distinct(self, field: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         if field not in self._codes:
-            self._codes[field] = values.distinct_texts(
-                self._data, *self._column(field), self._shared.seed
+            self._codes[field] = json_texts.distinct_texts(
+                self._base, *self._column(field), self._shared.seed
             )
         return self._codes[field]
 
     def _decoded(self, field: str, firsts: NDArray[np.int64]) -> pa.StringArray | list[str]:
         """Texts of the rows; an Arrow array if they are texts as they are, else a list."""
-        start, length, kind = (part[firsts] for part in self._column(field))
-        hard = kind == tokens.ESCAPED
-        hard |= (self._rows.marks[firsts] & tokens.INVALID_UTF8) != 0
-        plain = _gathered(self._data, start, length, kind)
+        start, length, kind = self._column(field)
+        start, length, kind = start[firsts], length[firsts], kind[firsts]
+        hard = kind == json_codes.ESCAPED
+        hard |= (self._marks[firsts] & json_codes.INVALID_UTF8) != 0
+        plain = _gathered(self._base, start, length, kind)
         if not hard.any():
             return plain
         texts = [text.decode("utf-8", "replace") for text in plain.cast(pa.binary()).to_pylist()]
-        for row in np.flatnonzero(hard & (kind == tokens.ESCAPED)).tolist():
+        for row in np.flatnonzero(hard & (kind == json_codes.ESCAPED)).tolist():
             low = int(start[row])
             texts[row] = unescaped(self._data[low : low + int(length[row])].tobytes())
         return texts
 
 
 def unescaped(text: bytes) -> str:
-    """The text of a JSON string; if it holds an escape that JSON does not know or begins like a Windows path, its writer does
-    not escape backslashes, and they are kept. What is no character becomes U+FFFD.
+    """The text of a JSON string. What is no character becomes U+FFFD.
+
+    If it holds an escape that JSON does not know, or begins like a Windows path, its writer does not escape backslashes, and they
+    are kept.
     """
     decoded = text.decode("utf-8", "replace")
-    if not _WINDOWS_PATH.match(text) and not text.endswith(b"\\") or text.endswith(b"\\\\"):
+    if not _WINDOWS_PATH.match(text):
         try:
             string = json.loads(f'"{decoded}"', strict=False)
         except ValueError:
             pass
         else:
             return str(string.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-    return decoded.replace('\\"', '"') if not decoded.endswith('\\"') else decoded
+    return decoded.replace('\\"', '"')
 
 
 def _room(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -335,14 +338,14 @@ def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
 
 
 def _gathered(
-    data: NDArray[np.uint8],
+    base: int,
     start: NDArray[np.int32],
     length: NDArray[np.int32],
     kind: NDArray[np.uint8],
 ) -> pa.StringArray:
     """The texts of some rows, as they are written, not checked to be UTF-8."""
-    offsets = values.gather_lengths(length, kind)
-    return _strings(values.gather(data, start, offsets), offsets, has_null=False)
+    offsets = json_texts.gather_lengths(length, kind)
+    return _strings(json_texts.gather(base, start, offsets), offsets, has_null=False)
 
 
 def _strings(

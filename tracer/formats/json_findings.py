@@ -7,60 +7,60 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats import json_parse as parse
-from trnprof.tracer.formats import json_tokens as tokens
+from trnprof.tracer.formats import json_array, json_codes
+from trnprof.tracer.formats.json_event import Rows
 from trnprof.tracer.ingest.audit import Audit
 
 _EXCERPT_BYTES: Final = 120
 
 _KINDS: Final = {
-    tokens.STRAY_COMMA: (
+    json_codes.STRAY_COMMA: (
         "stray_commas",
         "note",
         "events have a comma too many (JSON allows none before a closing bracket); it was passed over",
     ),
-    tokens.MISSING_COMMA: (
+    json_codes.MISSING_COMMA: (
         "missing_commas",
         "warning",
         "events lack a comma between two members; they were read as if it were there",
     ),
-    tokens.BARE_WORD: (
+    json_codes.BARE_WORD: (
         "bare_words",
         "warning",
         "events hold a value that JSON does not have (NaN, Infinity, inf, a bare word); it was read as null",
     ),
-    tokens.CONTROL: (
+    json_codes.CONTROL: (
         "control_characters",
         "note",
         "strings of events hold raw control characters; they were kept and escaped",
     ),
-    tokens.BAD_ESCAPE: (
+    json_codes.BAD_ESCAPE: (
         "unescaped_backslashes",
         "warning",
         "strings of events hold backslashes that were not escaped, as in Windows paths; all backslashes of such a string were "
         "kept as they are",
     ),
-    tokens.QUOTE_ESCAPED: (
+    json_codes.QUOTE_ESCAPED: (
         "unescaped_backslashes_before_quotes",
         "warning",
         "strings of events end with a backslash that was not escaped; the string was ended at the quote behind it",
     ),
-    tokens.BAD_NUMBER: (
+    json_codes.BAD_NUMBER: (
         "odd_numbers",
         "note",
         "events hold numbers in a form that JSON does not have (+1, .5, 007, 0x1f); they were read as far as they are numbers",
     ),
-    tokens.GRAMMAR: (
+    json_codes.GRAMMAR: (
         "odd_members",
         "warning",
         "events have a member without a value; it was read as null",
     ),
-    tokens.DEEP: (
+    json_codes.DEEP: (
         "deep_nesting",
         "note",
         "values are nested in more than 64 levels; what is deeper than 200 is not kept",
     ),
-    tokens.INVALID_UTF8: (
+    json_codes.INVALID_UTF8: (
         "invalid_utf8",
         "note",
         "events hold bytes that are not UTF-8; they were replaced by U+FFFD",
@@ -82,9 +82,7 @@ class Faults:
         self._audit = audit
         self._label = label
 
-    def note(
-        self, data: NDArray[np.uint8], origin: int, rows: parse.Rows
-    ) -> None:
+    def note(self, data: NDArray[np.uint8], origin: int, rows: Rows) -> None:
         """The faults of a block of events.
 
         Args:
@@ -92,7 +90,7 @@ class Faults:
             origin: position in the file of the first of them.
             rows: its events.
         """
-        if not np.bitwise_or.reduce(rows.marks) & tokens.FAULTS:
+        if not np.bitwise_or.reduce(rows.marks) & json_codes.FAULTS:
             return
         for bit, (kind, severity, message) in _KINDS.items():
             has = (rows.marks & bit) != 0
@@ -128,27 +126,27 @@ class Faults:
             unreliable="the end of the profile",
         )
 
-    def between_events(self, counts: parse.Counts) -> None:
+    def between_events(self, counts: NDArray[np.int64]) -> None:
         """What was met between the events of the file."""
         self.add(
             "commas_between_events",
             "note",
             "commas between events are missing or too many; they were read as if they were right",
-            int(counts.first_comma[0]),
-            int(counts.commas[0]),
+            int(counts[json_array.COMMAS + 1]),
+            int(counts[json_array.COMMAS]),
         )
         self.add(
             "not_events",
             "warning",
             "elements of the array of events are no objects; they were left out",
-            int(counts.first_not_event[0]),
-            int(counts.not_events[0]),
+            int(counts[json_array.NOT_EVENTS + 1]),
+            int(counts[json_array.NOT_EVENTS]),
         )
         self.add(
             "unreadable_events",
             "error",
-            f"stretches of the file could not be read as events and were left out, {int(counts.lost_bytes[0]):,} bytes in all",
-            int(counts.first_lost[0]),
-            int(counts.lost[0]),
+            f"stretches of the file could not be read as events and were left out, {int(counts[json_array.LOST_BYTES]):,} bytes in all",
+            int(counts[json_array.LOST + 1]),
+            int(counts[json_array.LOST]),
             unreliable="times around them",
         )

@@ -14,15 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.json_simd import (
-    PADDING,
-    byte_at,
-    compiled,
-    copy_bytes,
-    inlined,
-    set_byte,
-)
-from trnprof.tracer.formats.json_tokens import (
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.formats.json_codes import (
     BACKSLASH,
     BAD_ESCAPE,
     BARE,
@@ -30,39 +23,52 @@ from trnprof.tracer.formats.json_tokens import (
     CLOSE_OBJECT,
     COLON_SIGN,
     COMMA_SIGN,
-    ESCAPABLE,
     FALSE,
     LETTER_U,
     MINUS,
     NINE,
     NULL,
-    OPEN_ARRAY,
     OPEN_OBJECT,
     PLUS,
     QUOTE,
     QUOTE_ESCAPED,
     TRUE,
     ZERO,
+)
+from trnprof.tracer.formats.json_simd import (
+    PADDING,
+    byte_at,
+    copy_bytes,
+    set_byte,
+)
+from trnprof.tracer.formats.json_texts import (
+    utf8_length,
+)
+from trnprof.tracer.formats.json_tokens import (
+    ESCAPABLE,
+    is_close,
+    is_open,
     number_end,
+    skip_container,
     skip_space,
     string_end,
     token_end,
 )
-from trnprof.tracer.formats.json_values import utf8_length
 
 MAX_DEPTH: Final = 200
 """Containers nested deeper become null, so that whoever reads the text needs no deep stack."""
 
 _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+_FFFD = np.array([0xEF, 0xBF, 0xBD])
 
 # what a level of an object that is being written has
-_EMPTY: Final = 0
-_PAIR: Final = 1  # or, in an array, a value
-_KEY: Final = 2
-_COLON: Final = 3
+_EMPTY: Final = np.int64(0)
+_PAIR: Final = np.int64(1)  # or, in an array, a value
+_KEY: Final = np.int64(2)
+_COLON: Final = np.int64(3)
 
 
-@inlined
+@compiled
 def put(out: Any, o: Any, c: Any) -> Any:
     """Append a byte."""
     if out:
@@ -70,7 +76,7 @@ def put(out: Any, o: Any, c: Any) -> Any:
     return o + 1
 
 
-@inlined
+@compiled
 def put_copy(base: Any, start: Any, end: Any, out: Any, o: Any) -> Any:
     """Append bytes as they are."""
     if out:
@@ -89,35 +95,24 @@ def put_null(out: Any, o: Any) -> Any:
     return o + 4
 
 
-@inlined
+@compiled
 def _put_two(out: Any, o: Any, a: Any, b: Any) -> Any:
     return put(out, put(out, o, a), b)
 
 
 @compiled
-def _is_unescaped(base: Any, start: Any, end: Any, faults: Any) -> Any:
-    """Whether a string comes from a writer that does not escape backslashes: it holds an escape that JSON does not know, or
-    begins like a Windows path.
-    """
-    if faults & (BAD_ESCAPE | QUOTE_ESCAPED):
-        return True
-    if end - start < 4 or byte_at(base, start + 1) != COLON_SIGN:
-        return False
-    if byte_at(base, start + 2) != BACKSLASH or byte_at(base, start + 3) == BACKSLASH:
-        return False
-    return 97 <= (byte_at(base, start) | 32) <= 122
-
-
-@compiled
 def put_string(base: Any, start: Any, end: Any, faults: Any, out: Any, o: Any) -> Any:
-    """Append the string whose text lies between ``start`` and ``end``, with quotes and as JSON allows it."""
-    is_literal = _is_unescaped(base, start, end, faults)
+    """Append the string whose text lies between ``start`` and ``end``, with quotes and as JSON allows it.
+
+    Of a writer that does not escape backslashes (as the faults tell) all are kept.
+    """
+    is_literal = faults & (BAD_ESCAPE | QUOTE_ESCAPED) != 0
     o = put(out, o, QUOTE)
     i = start
     while i < end:
         c = byte_at(base, i)
         if c == BACKSLASH:
-            following = byte_at(base, i + 1) if i + 1 < end else 0
+            following = byte_at(base, i + 1) if i + 1 < end else np.int64(0)
             if following == QUOTE or (ESCAPABLE[following] and not is_literal):
                 o = _put_two(out, o, BACKSLASH, following)
                 i += 2
@@ -126,7 +121,7 @@ def put_string(base: Any, start: Any, end: Any, faults: Any, out: Any, o: Any) -
                 i += 1
         elif c < 32:
             o = _put_two(out, _put_two(out, o, BACKSLASH, LETTER_U), ZERO, ZERO)
-            o = _put_two(out, o, _HEX_DIGITS[c >> 4], _HEX_DIGITS[c & 15])
+            o = _put_two(out, o, ZERO + (c >> 4), np.int64(_HEX_DIGITS[c & 15]))
             i += 1
         elif c == QUOTE:
             o = _put_two(out, o, BACKSLASH, QUOTE)
@@ -137,7 +132,7 @@ def put_string(base: Any, start: Any, end: Any, faults: Any, out: Any, o: Any) -
                 o = put_copy(base, i, i + length, out, o)
                 i += length
             else:
-                o = put(out, _put_two(out, o, 0xEF, 0xBF), 0xBD)
+                o = put(out, _put_two(out, o, _FFFD[0], _FFFD[1]), _FFFD[2])
                 i += 1
     return put(out, o, QUOTE)
 
@@ -149,18 +144,20 @@ def _put_token(base: Any, start: Any, end: Any, out: Any, o: Any) -> Any:
     if is_valid and stop == end:
         return put_copy(base, start, end, out, o)
     _, kind, _ = token_end(base, start, end)
-    if kind == TRUE or kind == FALSE or kind == NULL:
+    if kind in (TRUE, FALSE, NULL):
         return put_copy(base, start, end, out, o)
     if kind == BARE:
         first = byte_at(base, start)
-        if (first == MINUS or first == PLUS) and start + 1 < end:
+        if (first in (MINUS, PLUS)) and start + 1 < end:
             first = byte_at(base, start + 1)
-        if first | 32 == 105 or first | 32 == 110 or ZERO <= first <= NINE:  # inf, nan, None, 1.#INF
+        if (
+            first | 32 == 105 or first | 32 == 110 or ZERO <= first <= NINE
+        ):  # inf, nan, None, 1.#INF
             return put_null(out, o)
     return put_string(base, start, end, BAD_ESCAPE, out, o)
 
 
-@inlined
+@compiled
 def _put_separator(is_object: Any, state: Any, out: Any, o: Any) -> Any:
     """Append what stands between what a level has and what comes next."""
     if state == _PAIR:
@@ -170,32 +167,12 @@ def _put_separator(is_object: Any, state: Any, out: Any, o: Any) -> Any:
     return o
 
 
-@inlined
+@compiled
 def _put_close(is_object: Any, state: Any, out: Any, o: Any) -> Any:
     """End a level; a key without a value gets null."""
     if is_object and state >= _KEY:
         o = put_null(out, put(out, o, COLON_SIGN))
     return put(out, o, CLOSE_OBJECT if is_object else CLOSE_ARRAY)
-
-
-@compiled
-def _skip_container(base: Any, i: Any, end: Any, lenient: Any) -> Any:
-    """Past the container at ``i``; brackets are only counted."""
-    depth = 0
-    while i < end:
-        c = byte_at(base, i)
-        if c == QUOTE:
-            j, _, _ = string_end(base, i + 1, end, lenient)
-            i = end if j < 0 else j + 1
-            continue
-        if c == OPEN_OBJECT or c == OPEN_ARRAY:
-            depth += 1
-        elif c == CLOSE_OBJECT or c == CLOSE_ARRAY:
-            depth -= 1
-        i += 1
-        if depth == 0:
-            return i
-    return end
 
 
 @compiled
@@ -212,7 +189,7 @@ def put_value(base: Any, i: Any, end: Any, lenient: Any, out: Any, o: Any) -> An
         c = byte_at(base, i)
         in_object = objects[depth]
         state = states[depth]
-        if c == COMMA_SIGN or c == COLON_SIGN:
+        if c in (COMMA_SIGN, COLON_SIGN):
             if in_object and state == _KEY and c == COLON_SIGN:
                 states[depth] = _COLON
             elif in_object and state >= _KEY and c == COMMA_SIGN:
@@ -220,7 +197,7 @@ def put_value(base: Any, i: Any, end: Any, lenient: Any, out: Any, o: Any) -> An
                 states[depth] = _PAIR
             i += 1
             continue
-        if c == CLOSE_OBJECT or c == CLOSE_ARRAY:
+        if is_close(c):
             i += 1
             if depth:
                 o = _put_close(in_object, state, out, o)
@@ -235,13 +212,14 @@ def put_value(base: Any, i: Any, end: Any, lenient: Any, out: Any, o: Any) -> An
             stop = end if j < 0 else j
             o = put_string(base, i + 1, stop, faults, out, o)
             i = stop + 1
-        elif c == OPEN_OBJECT or c == OPEN_ARRAY:
+        elif is_open(c):
             if is_key:  # a value without a key
                 o = put(out, _put_two(out, o, QUOTE, QUOTE), COLON_SIGN)
                 states[depth] = _PAIR
             if depth == MAX_DEPTH:
                 o = put_null(out, o)
-                i = _skip_container(base, i, end, lenient)
+                i = skip_container(base, i, end, lenient)
+                i = end if i < 0 else i
                 continue
             o = put(out, o, c)
             depth += 1

@@ -2,7 +2,7 @@
 
 The file is an object with a member ``traceEvents``, or an array of events. No JSON library reads what profilers really write (raw
 control characters, invalid UTF-8, bare ``inf``, unescaped backslashes, files cut in the middle), and none keeps times as the
-decimal numbers that were written; so the events are located by a compiled loop (``json_parse``), and only what is asked for is
+decimal numbers that were written; so the events are located by a compiled loop (``json_array``), and only what is asked for is
 decoded (``json_block``).
 """
 
@@ -14,23 +14,21 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import json_parse as parse
-from trnprof.tracer.formats import json_tokens as tokens
+from trnprof.tracer.formats import json_array
 from trnprof.tracer.formats.json_block import EventBlock, share
+from trnprof.tracer.formats.json_event import Rows, cells_of
 from trnprof.tracer.formats.json_findings import Faults, excerpt
 from trnprof.tracer.formats.json_repair import repair_text
-from trnprof.tracer.formats.json_values import mark_invalid_utf8
+from trnprof.tracer.formats.json_texts import mark_invalid_utf8
 from trnprof.tracer.formats.json_window import Window
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.source import ByteStream
 
 __all__ = ["EventBlock", "Fields", "Scan"]
 
-BLOCK_BYTES: Final = 16 << 20
+BLOCK_BYTES: Final = 4 << 20
+"""Little enough to stay in the caches of a processor while columns are decoded."""
 BLOCK_ROWS: Final = 1 << 16
 MAX_EVENT_BYTES: Final = 64 << 20
 """An event that is longer is left out, with a finding."""
@@ -40,6 +38,9 @@ MAX_HEADER_BYTES: Final = 16 << 20
 MAX_MEMBERS: Final = 100_000
 """Top-level members; a file with more is no profile."""
 
+_MAX_KEY_BYTES: Final = 1 << 16
+_TAIL_BYTES: Final = 1 << 20
+"""Where members of the file are looked for behind a last event that cannot be read."""
 _BOM: Final = b"\xef\xbb\xbf"
 _EVENTS_MEMBER: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 
@@ -97,8 +98,7 @@ class Scan:
         self._faults = Faults(audit, label)
         members = ("ph", *(m for m in fields.members if m != "ph"))
         self._shared = share(members, fields.args, fields.args_member, self._faults)
-        self._counts = parse.new_counts()
-        self._scratch: NDArray[np.uint8] = np.zeros(256, np.uint8)
+        self._counts = json_array.new_counts()
         self._header_bytes = 0
         self._members = 0
 
@@ -106,7 +106,7 @@ class Scan:
         """The events in file order, some ten thousand at a time.
 
         Raises:
-            ProfileError: the file is empty, or it is no JSON object or array.
+            ProfileError: the file is empty, or it is no JSON object or json_array.
         """
         window = self._window
         if window.starts_with(_BOM):
@@ -157,7 +157,7 @@ class Scan:
                 )
             if key == "traceEvents" and c == ord("["):
                 window.begin += 1
-                if (yield from self._array(is_whole_file=False)) == parse.CLOSED:
+                if (yield from self._array(is_whole_file=False)):
                     return
             else:
                 self._member(key, position)
@@ -166,12 +166,13 @@ class Scan:
         """The name of a member and the colon behind it are passed; None if there is none, and nothing is passed."""
         window = self._window
         while True:
-            text = window.data[window.begin : window.end].tobytes()[:70_000]
+            stop = min(window.end, window.begin + _MAX_KEY_BYTES)
+            text = window.data[window.begin : stop].tobytes()
             found = re.match(rb'"((?:[^"\\]|\\.)*)"\s*:', text, re.DOTALL)
             if found:
                 window.begin += found.end()
                 return str(_loaded(b'"' + found[1] + b'"'))
-            if len(text) > 65_536 or not window.more():
+            if len(text) == _MAX_KEY_BYTES or not window.more():
                 return None
 
     def _find_events(self, position: int) -> bool:
@@ -200,20 +201,10 @@ class Scan:
     def _member(self, key: str, position: int) -> None:
         """Read a top-level member other than the events; only what is short is kept."""
         window = self._window
-        state = np.zeros(3, np.int64)
-        pieces: list[bytes] = []
-        size = 0
-        while True:
-            at, is_done = tokens.skip_value(window.data, window.begin, window.end, state)
-            size += at - window.begin
-            if size <= MAX_MEMBER_BYTES:
-                pieces.append(window.data[window.begin : at].tobytes())
-            window.begin = at
-            if is_done or not window.more():
-                break
+        text, size = window.take_value(MAX_MEMBER_BYTES)
         if size <= MAX_MEMBER_BYTES and self._header_bytes + size <= MAX_HEADER_BYTES:
             self._header_bytes += size
-            self.header[key] = _loaded(b"".join(pieces))
+            self.header[key] = _loaded(text)
         else:
             self._faults.add(
                 "large_header",
@@ -223,36 +214,36 @@ class Scan:
                 example=f"{key}, {size:,} bytes",
             )
 
-    def _array(self, *, is_whole_file: bool) -> Generator[EventBlock, None, int]:
+    def _array(self, *, is_whole_file: bool) -> Generator[EventBlock, None, bool]:
         """The events of an array whose bracket is passed.
 
         Returns:
-            How it ended: END, CLOSED, MEMBER, or MORE at the end of the file.
+            Whether the object around it was closed with it.
         """
         window, counts, shared = self._window, self._counts, self._shared
-        counts.expect[0] = 0
+        counts[json_array.EXPECT] = 0
         self.has_events = True
         while True:
             rows = shared.rows(min(BLOCK_ROWS, 16 + (window.end - window.begin) // 4))
-            count, at, status = parse.scan_events(
-                window.data, window.begin, window.end, window.origin, window.is_final, shared.names.keys, rows, counts,
-                self._scratch,
+            count, at, status = json_array.scan_events(
+                window.base, window.begin, window.end, window.origin, window.is_final,
+                shared.names.names, cells_of(rows), counts,
             )  # fmt: skip
             if count:
                 self.events += count
                 yield self._block(rows, count)
             window.begin = at
-            if status in (parse.END, parse.CLOSED, parse.MEMBER):
-                if status != parse.END and not is_whole_file:
+            if status in (json_array.END, json_array.CLOSED, json_array.MEMBER):
+                if status != json_array.END and not is_whole_file:
                     self._unclosed(window.position)
-                return status
-            if status == parse.MORE:
+                return bool(status == json_array.CLOSED)
+            if status == json_array.MORE:
                 if window.is_final:
                     return self._end_of_file_in_array(is_whole_file)
                 self._keep_on(at)
 
-    def _block(self, rows: parse.Rows, count: int) -> EventBlock:
-        located = parse.Rows(
+    def _block(self, rows: Rows, count: int) -> EventBlock:
+        located = Rows(
             rows.start[:, :count],
             rows.length[:, :count],
             rows.kind[:, :count],
@@ -261,16 +252,14 @@ class Scan:
             rows.marks[:count],
         )
         window = self._window
-        mark_invalid_utf8(
-            window.data, located.first, located.last, located.marks, tokens.INVALID_UTF8
-        )
+        mark_invalid_utf8(window.base, located.first, located.last, located.marks)
         self._faults.note(window.data, window.origin, located)
         return EventBlock(self._shared, window.data, window.origin, located)
 
     def _keep_on(self, at: int) -> None:
         """Read on inside the array; an event that is too long is given up."""
-        window, lost_from = self._window, self._counts.lost_from
-        if window.end - at >= MAX_EVENT_BYTES and lost_from[0] < 0:
+        window, counts = self._window, self._counts
+        if window.end - at >= MAX_EVENT_BYTES and counts[json_array.LOST_FROM] < 0:
             self._faults.add(
                 "oversized_events",
                 "error",
@@ -278,32 +267,29 @@ class Scan:
                 window.origin + at,
                 unreliable="times around it",
             )
-            lost_from[0] = window.origin + at
-            self._counts.previous[0] = self._counts.is_cut[0] = 0
-            self._counts.lost[0] += 1
-            if self._counts.lost[0] == 1:
-                self._counts.first_lost[0] = window.origin + at
+            json_array.lose(counts, window.origin + at)
+            counts[json_array.IS_CUT] = 0
             window.begin += 1
-        keep = max(int(lost_from[0]), window.position - MAX_MEMBER_BYTES) if lost_from[0] >= 0 else None
-        window.more(keep)
+        lost_from = int(counts[json_array.LOST_FROM])
+        window.more(max(lost_from, window.position - _TAIL_BYTES) if lost_from >= 0 else None)
 
-    def _end_of_file_in_array(self, is_whole_file: bool) -> int:
+    def _end_of_file_in_array(self, is_whole_file: bool) -> bool:
         window, counts = self._window, self._counts
-        lost_from = int(counts.lost_from[0])
-        counts.lost_from[0] = -1
+        lost_from = int(counts[json_array.LOST_FROM])
+        counts[json_array.LOST_FROM] = -1
         if lost_from >= 0:
-            end = None if counts.is_cut[0] else self._members_behind(lost_from)
+            end = None if counts[json_array.IS_CUT] else self._members_behind(lost_from)
             if end is not None:
-                counts.lost_bytes[0] += end - lost_from
-                return parse.CLOSED
-            counts.lost[0] -= 1
+                counts[json_array.LOST_BYTES] += end - lost_from
+                return True
+            counts[json_array.LOST] -= 1
             self.is_truncated = True
             self._faults.cut(lost_from, window.origin + window.end - lost_from, self.events)
         elif not is_whole_file or not self.events:
             self._unclosed(window.origin + window.end)
             self.is_truncated = True
         window.begin = window.end
-        return parse.MORE
+        return False
 
     def _end_of_file_in_object(self) -> None:
         if not self.is_truncated:
@@ -320,13 +306,14 @@ class Scan:
         )
 
     def _members_behind(self, lost_from: int) -> int | None:
-        """Where the array ends behind a last event that could not be read, if members of the object around follow; they are
-        taken into the header.
+        """Where the array ends behind a last event that could not be read, None if no members of the object around follow.
+
+        Such members are taken into the header.
         """
         window = self._window
-        low = max(lost_from - window.origin, 0, window.end - MAX_MEMBER_BYTES)
+        low = max(lost_from - window.origin, 0, window.end - _TAIL_BYTES)
         tail = window.data[low : window.end].tobytes()
-        for found in list(re.finditer(rb"\]\s*(,|\}\s*$)", tail))[:1000]:
+        for found in list(re.finditer(rb"\]\s*(,|\}\s*$)", tail))[-100:]:
             text = tail[found.end() :] if found[1] == b"," else b"}"
             try:
                 members = json.loads(b"{" + text)

@@ -8,10 +8,10 @@ bytes past it are read: buffers need that much padding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from llvmlite import ir
-from numba import njit, types
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -19,26 +19,7 @@ PADDING: Final = 64
 """Bytes that must be readable past the end of every buffer that is scanned."""
 WIDTH: Final = 32
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def compiled(function: _F) -> _F:
-    """Compile; cached on disk where numba finds a directory that it may write."""
-    return _compiled(function)
-
-
-def inlined(function: _F) -> _F:
-    """Compile as a part of what calls it."""
-    return _compiled(function, forceinline=True)
-
-
-def _compiled(function: _F, **options: bool) -> _F:
-    try:
-        result: _F = njit(cache=True, nogil=True, boundscheck=False, **options)(function)
-    except RuntimeError:  # no such directory: each process compiles anew
-        result = njit(nogil=True, boundscheck=False, **options)(function)
-    return result
-
+_intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)
@@ -58,9 +39,7 @@ def _load(builder: Any, base: Any, index: Any, type_: Any, size: int = 1) -> Any
 
 
 def _store(builder: Any, base: Any, index: Any, value: Any, type_: Any, size: int = 1) -> None:
-    store = builder.store(
-        builder.trunc(value, type_), _pointer(builder, base, index, type_, size)
-    )
+    store = builder.store(builder.trunc(value, type_), _pointer(builder, base, index, type_, size))
     store.align = 1
 
 
@@ -78,12 +57,12 @@ def _first(builder: Any, lanes: Any) -> Any:
 _AT = types.int64(types.int64, types.int64)
 
 
-@intrinsic
+@_intrinsic
 def special_at(_context: Any, base: Any, i: Any) -> Any:
     """Bytes before the first quote, backslash or control character; 32 if there is none in 32 bytes."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        block = _load(builder, *arguments, _VECTOR)
+        block = _load(builder, arguments[0], arguments[1], _VECTOR)
         found = builder.icmp_unsigned("==", block, _all(0x22))
         found = builder.or_(found, builder.icmp_unsigned("==", block, _all(0x5C)))
         found = builder.or_(found, builder.icmp_unsigned("<", block, _all(0x20)))
@@ -92,12 +71,12 @@ def special_at(_context: Any, base: Any, i: Any) -> Any:
     return _AT, code
 
 
-@intrinsic
+@_intrinsic
 def not_space_at(_context: Any, base: Any, i: Any) -> Any:
     """Bytes before the first that is not JSON white space; 32 if there is none in 32 bytes."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        block = _load(builder, *arguments, _VECTOR)
+        block = _load(builder, arguments[0], arguments[1], _VECTOR)
         space = builder.icmp_unsigned("==", block, _all(0x20))
         for byte in (0x0A, 0x0D, 0x09):
             space = builder.or_(space, builder.icmp_unsigned("==", block, _all(byte)))
@@ -106,59 +85,59 @@ def not_space_at(_context: Any, base: Any, i: Any) -> Any:
     return _AT, code
 
 
-@intrinsic
+@_intrinsic
 def not_digit_at(_context: Any, base: Any, i: Any) -> Any:
     """Bytes before the first that is no decimal digit; 32 if there is none in 32 bytes."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        block = builder.sub(_load(builder, *arguments, _VECTOR), _all(0x30))
+        block = builder.sub(_load(builder, arguments[0], arguments[1], _VECTOR), _all(0x30))
         return _first(builder, builder.icmp_unsigned(">", block, _all(9)))
 
     return _AT, code
 
 
-@intrinsic
+@_intrinsic
 def high_at(_context: Any, base: Any, i: Any) -> Any:
     """Bytes before the first that is not ASCII; 32 if there is none in 32 bytes."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        block = _load(builder, *arguments, _VECTOR)
+        block = _load(builder, arguments[0], arguments[1], _VECTOR)
         return _first(builder, builder.icmp_signed("<", block, _all(0)))
 
     return _AT, code
 
 
-@intrinsic
+@_intrinsic
 def byte_at(_context: Any, base: Any, i: Any) -> Any:
     """One byte, as an int64."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.zext(_load(builder, *arguments, _I8), _I64)
+        return builder.zext(_load(builder, arguments[0], arguments[1], _I8), _I64)
 
     return _AT, code
 
 
-@intrinsic
+@_intrinsic
 def word_at(_context: Any, base: Any, i: Any) -> Any:
     """Eight bytes as one unsigned number in the order of this machine."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return _load(builder, *arguments, _I64)
+        return _load(builder, arguments[0], arguments[1], _I64)
 
     return types.uint64(types.int64, types.int64), code
 
 
-@intrinsic
+@_intrinsic
 def int32_at(_context: Any, base: Any, i: Any) -> Any:
     """Element ``i`` of an array of int32."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.sext(_load(builder, *arguments, _I32, 4), _I64)
+        return builder.sext(_load(builder, arguments[0], arguments[1], _I32, 4), _I64)
 
     return _AT, code
 
 
-@intrinsic
+@_intrinsic
 def set_int32(_context: Any, base: Any, i: Any, value: Any) -> Any:
     """Set element ``i`` of an array of int32."""
 
@@ -169,7 +148,7 @@ def set_int32(_context: Any, base: Any, i: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), code
 
 
-@intrinsic
+@_intrinsic
 def set_byte(_context: Any, base: Any, i: Any, value: Any) -> Any:
     """Set byte ``i``."""
 
@@ -180,7 +159,7 @@ def set_byte(_context: Any, base: Any, i: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), code
 
 
-@intrinsic
+@_intrinsic
 def copy_bytes(_context: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy ``count`` bytes from one address to another."""
 

@@ -10,77 +10,63 @@ from typing import Any, Final
 
 import numpy as np
 
+from trnprof.tracer.compiled import compiled, inlined
+from trnprof.tracer.formats.json_codes import (
+    ABSENT,
+    ARRAY,
+    BACKSLASH,
+    BAD_ESCAPE,
+    BAD_NUMBER,
+    BARE,
+    BARE_WORD,
+    CLOSE_OBJECT,
+    COLON,
+    COLON_SIGN,
+    COMMA,
+    COMMA_SIGN,
+    CONTROL,
+    DEEP,
+    ERROR,
+    ESCAPED,
+    FALSE,
+    FIRST_KEY,
+    FIRST_VALUE,
+    GRAMMAR,
+    HASH,
+    INCOMPLETE,
+    KEY,
+    LETTER_E,
+    LETTER_U,
+    MINUS,
+    MISSING_COMMA,
+    NINE,
+    NULL,
+    NUMBER,
+    OBJECT,
+    OK,
+    OPEN_OBJECT,
+    PLUS,
+    POINT,
+    QUOTE,
+    QUOTE_ESCAPED,
+    STRAY_COMMA,
+    STRING,
+    TRUE,
+    VALUE,
+    ZERO,
+)
 from trnprof.tracer.formats.json_simd import (
     WIDTH,
     byte_at,
-    compiled,
-    inlined,
     not_digit_at,
     not_space_at,
     special_at,
 )
 
-# bytes
-QUOTE: Final = 34
-COMMA_SIGN: Final = 44
-COLON_SIGN: Final = 58
-OPEN_OBJECT: Final = 123
-CLOSE_OBJECT: Final = 125
-OPEN_ARRAY: Final = 91
-CLOSE_ARRAY: Final = 93
-BACKSLASH: Final = 92
-MINUS: Final = 45
-PLUS: Final = 43
-ZERO: Final = 48
-NINE: Final = 57
-POINT: Final = 46
-LETTER_U: Final = 117
-LETTER_E: Final = 101
-HASH: Final = 35
-SLASH: Final = 47
-
-# kinds of value; up to BARE there is nothing to use
-ABSENT: Final = 0
-NULL: Final = 1
-BARE: Final = 2  # NaN, Infinity, inf, a missing value, an unknown word
-TRUE: Final = 3
-FALSE: Final = 4
-NUMBER: Final = 5
-STRING: Final = 6
-ESCAPED: Final = 7  # a string with backslashes
-OBJECT: Final = 8
-ARRAY: Final = 9
-
-# what an event has that JSON does not allow; one bit each
-STRAY_COMMA: Final = 1
-MISSING_COMMA: Final = 2
-BARE_WORD: Final = 4
-CONTROL: Final = 8
-BAD_ESCAPE: Final = 16
-QUOTE_ESCAPED: Final = 32  # a backslash before a closing quote
-BAD_NUMBER: Final = 64
-GRAMMAR: Final = 128
-DEEP: Final = 256
-INVALID_UTF8: Final = 512
-FAULTS: Final = 1023
-
-# how a step ended
-OK: Final = 0
-INCOMPLETE: Final = 1
-ERROR: Final = 2
-
-# what an object or array may hold next
-FIRST_VALUE: Final = 0
-FIRST_KEY: Final = 1
-COMMA: Final = 2
-VALUE: Final = 3
-KEY: Final = 4
-COLON: Final = 5
-
 _MAX_TRACKED_DEPTH: Final = 64
 
-_DELIMITER = np.zeros(256, np.bool_)
-_DELIMITER[list(b' \t\r\n,:"[]{}')] = True
+DELIMITER = np.zeros(256, np.bool_)
+DELIMITER[list(b' \t\r\n,:"[]{}')] = True
 ESCAPABLE = np.zeros(256, np.bool_)
 ESCAPABLE[list(b'"\\/bfnrtu')] = True
 _HEX = np.zeros(256, np.bool_)
@@ -88,16 +74,31 @@ _HEX[list(b"0123456789abcdefABCDEF")] = True
 
 
 @inlined
-def is_space(c: Any) -> Any:
-    """Whether a byte is JSON white space."""
-    return c == 32 or c == 10 or c == 13 or c == 9
+def is_open(c: Any) -> Any:
+    """Whether a byte is ``{`` or ``[``, which differ by one bit."""
+    return c | 32 == OPEN_OBJECT
+
+
+@inlined
+def is_close(c: Any) -> Any:
+    """Whether a byte is ``}`` or ``]``."""
+    return c | 32 == CLOSE_OBJECT
+
+
+@compiled
+def is_string(kind: Any) -> Any:
+    """Whether a kind of value is STRING or ESCAPED."""
+    return kind | 1 == ESCAPED
 
 
 @inlined
 def skip_space(base: Any, i: Any, end: Any) -> Any:
     """The next position from ``i`` that is not white space, at most ``end``."""
-    if byte_at(base, i) > 32:
+    c = byte_at(base, i)
+    if c > 32:
         return i
+    if c == 32 and i + 1 < end and byte_at(base, i + 1) > 32:  # as most writers put it
+        return i + 1
     while i < end:
         step = not_space_at(base, i)
         i += step
@@ -116,14 +117,26 @@ def _ends_string(base: Any, i: Any, end: Any) -> Any:
     if c == COMMA_SIGN:
         i = skip_space(base, i + 1, end)
         c = byte_at(base, i)
-        return i >= end or c == QUOTE or c == CLOSE_ARRAY or c == CLOSE_OBJECT
-    return c == CLOSE_OBJECT or c == CLOSE_ARRAY or c == COLON_SIGN
+        return i >= end or c == QUOTE or is_close(c)
+    return is_close(c) or c == COLON_SIGN
+
+
+@compiled
+def _is_drive(base: Any, start: Any, i: Any) -> Any:
+    """Whether the backslash at ``i`` is the first of a Windows path, though JSON would read it as an escape, such as a tab.
+
+    The string begins at ``start`` with a letter and a colon.
+    """
+    if i != start + 2 or byte_at(base, start + 1) != COLON_SIGN:
+        return False
+    following = byte_at(base, i + 1)
+    is_letter = 97 <= following <= 122 and following != LETTER_U
+    return is_letter and 97 <= (byte_at(base, start) | 32) <= 122
 
 
 @compiled
 def _string_end(base: Any, i: Any, end: Any, lenient: Any) -> Any:
-    faults = 0
-    escaped = False
+    start, faults, escaped = i, np.int64(0), False
     while i < end:
         step = special_at(base, i)
         i += step
@@ -148,14 +161,17 @@ def _string_end(base: Any, i: Any, end: Any, lenient: Any) -> Any:
             faults |= BAD_ESCAPE
             i += 1
             continue
+        if _is_drive(base, start, i):
+            faults |= BAD_ESCAPE
         if following == LETTER_U:
             if i + 5 >= end:
+                faults |= BAD_ESCAPE
                 break
             for k in range(2, 6):
                 if not _HEX[byte_at(base, i + k)]:
                     faults |= BAD_ESCAPE
         i += 2
-    return -1, faults, escaped
+    return np.int64(-1), faults, escaped
 
 
 @inlined
@@ -166,7 +182,7 @@ def string_end(base: Any, i: Any, end: Any, lenient: Any) -> Any:
     """
     step = special_at(base, i)
     if byte_at(base, i + step) == QUOTE and i + step < end and step < WIDTH:
-        return i + step, 0, False
+        return i + step, np.int64(0), False
     return _string_end(base, i, end, lenient)
 
 
@@ -209,11 +225,11 @@ def word_kind(base: Any, start: Any, end: Any) -> Any:
     for k in range(min(size, 6)):
         letters = letters << 8 | byte_at(base, start + k)
     if letters == 0x74727565:
-        return TRUE, 0
+        return TRUE, np.int64(0)
     if letters == 0x66616C7365:
-        return FALSE, 0
+        return FALSE, np.int64(0)
     if letters == 0x6E756C6C:
-        return NULL, 0
+        return NULL, np.int64(0)
     if start < end and (byte_at(base, start) == PLUS or byte_at(base, start) == MINUS):
         start += 1
     c = byte_at(base, start)
@@ -228,7 +244,7 @@ def word_kind(base: Any, start: Any, end: Any) -> Any:
 @compiled
 def _word_end(base: Any, i: Any, end: Any) -> Any:
     start = i
-    while i < end and not _DELIMITER[byte_at(base, i)]:
+    while i < end and not DELIMITER[byte_at(base, i)]:
         i += 1
     kind, faults = word_kind(base, start, i)
     return i, kind, faults
@@ -240,37 +256,73 @@ def token_end(base: Any, i: Any, end: Any) -> Any:
     c = byte_at(base, i)
     if c == MINUS or ZERO <= c <= NINE:
         j, valid = number_end(base, i, end)
-        if valid and (j >= end or _DELIMITER[byte_at(base, j)]):
-            return j, NUMBER, 0
+        if valid and (j >= end or DELIMITER[byte_at(base, j)]):
+            return j, NUMBER, np.int64(0)
     return _word_end(base, i, end)
+
+
+@compiled
+def skip_container(base: Any, i: Any, end: Any, lenient: Any) -> Any:
+    """Past the object or array at ``i``, whose brackets are only counted; -1 if it goes on past ``end``."""
+    depth = 0
+    while i < end:
+        c = byte_at(base, i)
+        if c == QUOTE:
+            i, _, _ = string_end(base, i + 1, end, lenient)
+            if i < 0:
+                break
+        i += 1
+        if is_open(c):
+            depth += 1
+        elif is_close(c):
+            depth -= 1
+            if depth == 0:
+                return i
+    return np.int64(-1)
+
+
+@compiled
+def _after_separator(c: Any, state: Any, is_object: Any) -> Any:
+    """(state, faults) behind a comma or colon; state -1 if it cannot be there."""
+    if c == COLON_SIGN:
+        return (VALUE if state == COLON else np.int64(-1)), np.int64(0)
+    faults = np.int64(0)
+    if state != COMMA:
+        faults = GRAMMAR if state == COLON else STRAY_COMMA
+    return (KEY if is_object else VALUE), faults
+
+
+@compiled
+def _closing_faults(state: Any) -> Any:
+    """What is wrong with a bracket that closes in this state."""
+    if state == COLON:
+        return GRAMMAR
+    return STRAY_COMMA if state >= VALUE else np.int64(0)
 
 
 @compiled
 def container_end(base: Any, i: Any, end: Any, lenient: Any) -> Any:
     """(status, position past it, faults) of the object or array at ``i``; a loop with one bit a level."""
-    depth = 0
-    objects = np.uint64(0)  # from the lowest bit: whether each open container is an object
     one = np.uint64(1)
-    state = 0
-    faults = 0
+    objects = np.uint64(0)  # from the lowest bit: whether each open container is an object
+    depth, state, faults = np.int64(0), FIRST_VALUE, np.int64(0)
     while True:
         i = skip_space(base, i, end)
         if i >= end:
             return INCOMPLETE, i, faults
         c = byte_at(base, i)
-        after_comma = KEY if objects & one else VALUE
-        if c == COMMA_SIGN:
-            if state != COMMA:
-                faults |= STRAY_COMMA if state != COLON else GRAMMAR
-            state = after_comma
+        is_object = objects & one == one
+        found = np.int64(0)
+        if c in (COMMA_SIGN, COLON_SIGN):
+            state, found = _after_separator(c, state, is_object)
+            faults |= found
+            if state < 0:
+                return ERROR, i, faults
             i += 1
             continue
-        if c == CLOSE_OBJECT or c == CLOSE_ARRAY:
-            if state == KEY or state == VALUE:
-                faults |= STRAY_COMMA
-            if state == COLON:
-                faults |= GRAMMAR
-            if (objects & one == one) != (c == CLOSE_OBJECT) and not faults & DEEP:
+        if is_close(c):
+            faults |= _closing_faults(state)
+            if is_object != (c == CLOSE_OBJECT):
                 return ERROR, i, faults
             objects = objects >> one
             depth -= 1
@@ -279,41 +331,31 @@ def container_end(base: Any, i: Any, end: Any, lenient: Any) -> Any:
                 return OK, i, faults
             state = COMMA
             continue
-        if c == COLON_SIGN:
-            if state != COLON:
-                return ERROR, i, faults
-            state = VALUE
-            i += 1
-            continue
         if state == COLON:
             return ERROR, i, faults
         if state == COMMA:
             faults |= MISSING_COMMA
-            state = after_comma
+            state = KEY if is_object else VALUE
+        is_key = is_object and state != VALUE
         if c == QUOTE:
-            j, found, _ = string_end(base, i + 1, end, lenient)
-            faults |= found
-            if j < 0:
-                return INCOMPLETE, end, faults
-            i = j + 1
-            state = COLON if state == FIRST_KEY or state == KEY else COMMA
-            continue
-        if state == FIRST_KEY or state == KEY:
-            return ERROR, i, faults
-        if c == OPEN_OBJECT or c == OPEN_ARRAY:
-            depth += 1
-            objects = objects << one
-            state = FIRST_VALUE
-            if c == OPEN_OBJECT:
-                objects |= one
-                state = FIRST_KEY
-            if depth > _MAX_TRACKED_DEPTH:
-                faults |= DEEP
+            i, found, _ = string_end(base, i + 1, end, lenient)
             i += 1
-        else:
+        elif is_key:
+            return ERROR, i, faults
+        elif not is_open(c):
             i, _, found = token_end(base, i, end)
-            faults |= found
-            state = COMMA
+        elif depth < _MAX_TRACKED_DEPTH:
+            depth += 1
+            objects = objects << one | np.uint64(c == OPEN_OBJECT)
+            state = FIRST_KEY if c == OPEN_OBJECT else FIRST_VALUE
+            i += 1
+            continue
+        else:
+            i, found = skip_container(base, i, end, lenient), DEEP
+        faults |= found
+        if i <= 0:
+            return INCOMPLETE, end, faults
+        state = COLON if is_key else COMMA
 
 
 @inlined
@@ -325,58 +367,12 @@ def value_end(base: Any, i: Any, end: Any, lenient: Any) -> Any:
         if j < 0:
             return INCOMPLETE, end, ABSENT, faults
         return OK, j + 1, ESCAPED if escaped else STRING, faults
-    if c == OPEN_OBJECT or c == OPEN_ARRAY:
+    if is_open(c):
         status, j, faults = container_end(base, i, end, lenient)
         return status, j, OBJECT if c == OPEN_OBJECT else ARRAY, faults
-    if c == COMMA_SIGN or c == CLOSE_OBJECT or c == CLOSE_ARRAY:
+    if c == COMMA_SIGN or is_close(c):
         return OK, i, BARE, GRAMMAR
     if c == COLON_SIGN:
         return ERROR, i, ABSENT, GRAMMAR
     j, kind, faults = token_end(base, i, end)
     return OK if j < end else INCOMPLETE, j, kind, faults
-
-
-@compiled
-def skip_value(data: Any, begin: Any, end: Any, state: Any) -> Any:
-    """Pass over a value of any size, piece by piece.
-
-    Args:
-        data: uint8, with padding behind ``end``.
-        begin: where to go on.
-        end: past the last byte of this piece.
-        state: int64[3], zero at the start: depth, 1 in a string, 1 behind a backslash; carried from piece to piece.
-
-    Returns:
-        (position, whether the value ended there). A number or word ends at its delimiter.
-    """
-    base = np.int64(data.ctypes.data)
-    depth, in_string, escaped = state[0], state[1], state[2]
-    i = np.int64(begin)
-    done = False
-    while i < end and not done:
-        if in_string and not escaped:
-            i += special_at(base, i)
-            if i >= end:
-                break
-        c = byte_at(base, i)
-        i += 1
-        if in_string:
-            if escaped:
-                escaped = 0
-            elif c == BACKSLASH:
-                escaped = 1
-            elif c == QUOTE:
-                in_string = 0
-                done = depth == 0
-        elif c == QUOTE:
-            in_string = 1
-        elif c == OPEN_OBJECT or c == OPEN_ARRAY:
-            depth += 1
-        elif depth == 0 and _DELIMITER[c]:
-            i -= 1
-            done = True
-        elif c == CLOSE_OBJECT or c == CLOSE_ARRAY:
-            depth -= 1
-            done = depth == 0
-    state[0], state[1], state[2] = depth, in_string, escaped
-    return min(i, end), done

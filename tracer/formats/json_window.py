@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.formats.json_codes import BACKSLASH, QUOTE
 from trnprof.tracer.formats.json_findings import excerpt
-from trnprof.tracer.formats.json_simd import PADDING
+from trnprof.tracer.formats.json_simd import PADDING, byte_at, special_at
+from trnprof.tracer.formats.json_tokens import DELIMITER, is_close, is_open
 from trnprof.tracer.ingest.source import ByteStream
 
 
@@ -27,6 +32,12 @@ class Window:
         self.data: NDArray[np.uint8] = np.zeros(PADDING, np.uint8)
         self.origin = self.begin = self.end = 0
         self.is_final = False
+
+    @property
+    def base(self) -> int:
+        """Address of ``data[0]``, for compiled code."""
+        address: int = self.data.ctypes.data
+        return address
 
     @property
     def position(self) -> int:
@@ -74,6 +85,24 @@ class Window:
             if not self.more():
                 return -1
 
+    def take_value(self, max_bytes: int) -> tuple[bytes, int]:
+        """Pass the JSON value that comes next, of any size; a number or word ends at its delimiter.
+
+        Returns:
+            (its text, or the beginning of one longer than ``max_bytes``; its length).
+        """
+        state = np.zeros(3, np.int64)
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            at, is_done = _value_part(self.base, self.begin, self.end, state)
+            size += at - self.begin
+            if size <= max_bytes:
+                pieces.append(self.data[self.begin : at].tobytes())
+            self.begin = at
+            if is_done or not self.more():
+                return b"".join(pieces), size
+
     def excerpt(self) -> str:
         """What comes next, for a person."""
         return excerpt(self.data[self.begin : min(self.end, self.begin + 200)].tobytes())
@@ -87,3 +116,48 @@ def _first_other(view: NDArray[np.uint8]) -> int:
         if is_other.any():
             return low + int(is_other.argmax())
     return len(view)
+
+
+@compiled
+def _value_part(base: Any, begin: Any, end: Any, state: Any) -> Any:
+    """Pass over a value of any size, piece by piece.
+
+    Args:
+        base: address of the bytes, with padding behind ``end``.
+        begin: where to go on.
+        end: past the last byte of this piece.
+        state: int64[3], zero at the start: depth, 1 in a string, 1 behind a backslash; carried from piece to piece.
+
+    Returns:
+        (position, whether the value ended there). A number or word ends at its delimiter.
+    """
+    depth, in_string, escaped = state[0], state[1], state[2]
+    i = begin
+    done = False
+    while i < end and not done:
+        if in_string and not escaped:
+            i += special_at(base, i)
+            if i >= end:
+                break
+        c = byte_at(base, i)
+        i += 1
+        if in_string:
+            if escaped:
+                escaped = 0
+            elif c == BACKSLASH:
+                escaped = 1
+            elif c == QUOTE:
+                in_string = 0
+                done = depth == 0
+        elif c == QUOTE:
+            in_string = 1
+        elif is_open(c):
+            depth += 1
+        elif depth == 0 and DELIMITER[c]:
+            i -= 1
+            done = True
+        elif is_close(c):
+            depth -= 1
+            done = depth == 0
+    state[0], state[1], state[2] = depth, in_string, escaped
+    return min(i, end), done

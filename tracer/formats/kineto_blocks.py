@@ -17,7 +17,6 @@ from trnprof.tracer.formats.kineto_counters import Counters
 from trnprof.tracer.formats.kineto_kinds import (
     CATEGORY,
     DEVICE_WORK,
-    LAST_EVENT,
     LAST_RANGE,
     MTIA_CATEGORY,
     MTIA_NAMES,
@@ -25,27 +24,18 @@ from trnprof.tracer.formats.kineto_kinds import (
     kind_of,
     range_kind,
 )
-from trnprof.tracer.formats.kineto_memories import copy_ends
+from trnprof.tracer.formats.kineto_memories import MEMORIES, copy_ends
 from trnprof.tracer.formats.kineto_messages import (
     ANNOTATION_NAME,
     MESSAGE_ARGS,
-    SEQUENCE_ARG,
     Messages,
     has_message,
 )
+from trnprof.tracer.formats.kineto_nesting import ANY_CODE, AUTOGRAD, MODULE, OPTIMIZER, USER_CODE
 from trnprof.tracer.formats.kineto_ops import OpSpool
 from trnprof.tracer.formats.kineto_places import Places
-from trnprof.tracer.formats.kineto_state import (
-    ANY_CODE,
-    AUTOGRAD,
-    COMMUNICATION,
-    MODULE,
-    OPTIMIZER,
-    USER_CODE,
-    Bools,
-    State,
-    codes_of,
-)
+from trnprof.tracer.formats.kineto_state import Bools, State, codes_of
+from trnprof.tracer.formats.kineto_times import read_times
 from trnprof.tracer.ingest.stage import UNFINISHED
 
 FIELDS: Final = Fields(
@@ -56,14 +46,12 @@ FIELDS: Final = Fields(
         *("Total Allocated", "Total Reserved", "Device Id", "Device Type"),
         *("direction", "size", "name", "labels"),
         *MESSAGE_ARGS,
-        SEQUENCE_ARG,
     ),
 )
-MEMORY_NAME: Final = "[memory]"
+MEMORY_NAME: Final = pa.scalar("[memory]")
 STEP_PREFIX: Final = "ProfilerStep#"
-UNNAMED: Final = "(no name)"
-LAUNCHES: Final = r"(?i)^(cuda|hip|cu|zeCommandListAppend)(Ext)?(Module|Graph)?Launch|^hipExtModuleLaunch"
-_COMMUNICATION_OP: Final = "record_param_comms"
+_UNNAMED: Final = pa.array(["(no name)"])
+
 _AUTOGRAD_PREFIX: Final = "autograd::engine::evaluate_function"
 _OPTIMIZER_PREFIX: Final = "Optimizer.step#"
 _MODULE_PREFIX: Final = "nn.Module: "
@@ -117,7 +105,7 @@ class Reader:
         if self._has_mtia:
             is_mtia = np.array(self._is_mtia)[codes]
             for name, of_name in MTIA_NAMES.items():
-                is_it = is_mtia & is_name(block.texts("name"), name)
+                is_it = is_mtia & is_name(block.texts("name"), pa.scalar(name))
                 kind[is_it], of_range[is_it] = of_name, of_name
         return kind, of_range
 
@@ -153,8 +141,14 @@ def ready(reader: Reader, block: EventBlock, kind: NDArray[np.int8]) -> Events:
     """
     is_memory = (kind == Kind.INSTANT) & is_name(block.texts("name"), MEMORY_NAME)
     kind = np.where(is_memory, np.int8(Kind.MEMORY), kind)
-    start, end, _, has_dur = block.times_ns()
-    end = np.where(kind > LAST_RANGE, start, np.where(has_dur, end, UNFINISHED))
+    start, end, has_ts = read_times(block, reader.state.stage.audit, reader.state.label)
+    end = np.where(kind > LAST_RANGE, start, end)
+    if not reader.state.stage.rows:
+        reader.state.first_ns = int(start[has_ts].min()) if has_ts.any() else 0
+    if not has_ts.all():
+        start = np.where(has_ts, start, reader.state.first_ns)
+        end = np.where(has_ts, end, UNFINISHED)
+        kind = np.where(has_ts, kind, np.int8(Kind.UNTIMED))
     columns: dict[str, Any] = {
         "timeline": reader.places.timelines(block, kind),
         "start_ns": start,
@@ -166,7 +160,7 @@ def ready(reader: Reader, block: EventBlock, kind: NDArray[np.int8]) -> Events:
     return Events(columns, kind, block)
 
 
-def stage(reader: Reader, events: Events) -> None:
+def stage_events(reader: Reader, events: Events) -> None:
     """Stage events, and remember what they can be linked by."""
     state, block, kind = reader.state, events.block, events.kind
     first, columns = state.stage.rows, dict(events.columns)
@@ -184,15 +178,17 @@ def stage(reader: Reader, events: Events) -> None:
         (Kind.CALL, _remember_calls),
         (Kind.ANNOTATION, _remember_annotations),
         (Kind.PYTHON, _remember_python),
-        (Kind.MEMORY, _remember_memory),
     ):
         rows = np.flatnonzero(kind == wanted)
         if len(rows):
             own = block if len(rows) == block.rows else block.take(rows)
             remember(reader, own, name.take(pa.array(rows)), rows + first)
+    allocations = np.flatnonzero(kind == Kind.MEMORY)
+    if len(allocations):
+        reader.counters.add_memory(block.take(allocations))
 
 
-def is_name(names: pa.DictionaryArray, word: str) -> Bools:
+def is_name(names: pa.DictionaryArray, word: pa.StringScalar) -> Bools:
     """Where a name is this word."""
     return of_names(names, pc.equal(names.dictionary, word))
 
@@ -215,7 +211,7 @@ def name_codes(names: pa.DictionaryArray) -> NDArray[np.int32]:
 def _without_nulls(names: pa.DictionaryArray) -> pa.DictionaryArray:
     if not names.null_count:
         return names
-    words = pa.concat_arrays([names.dictionary, pa.array([UNNAMED])])
+    words = pa.concat_arrays([names.dictionary, _UNNAMED])
     indices = names.indices.fill_null(len(words) - 1)
     return pa.DictionaryArray.from_arrays(indices, words)
 
@@ -249,7 +245,7 @@ def _remember_work(
     size = _integers(own, "args.bytes", "args.size")
     size = np.where((kind[work] == Kind.KERNEL) | (size < 0), -1, size)
     _add_copies(own, names, kind[work], work, block.rows, size, columns)
-    is_collective = says | is_named
+    is_collective: Bools = says | is_named
     state = reader.state
     codes = np.full(len(work), -1, np.int32)
     if is_collective.any():
@@ -289,7 +285,7 @@ def _add_copies(
         all_codes = np.full(rows, -1, np.int8)
         all_codes[work] = codes
         columns[column] = pa.DictionaryArray.from_arrays(
-            pa.array(all_codes, mask=all_codes < 0), pa.array(["hbm", "host", "remote"])
+            pa.array(all_codes, mask=all_codes < 0), MEMORIES
         )
 
 
@@ -300,9 +296,8 @@ def _remember_ops(
     first = state.ops.count
     words = names.dictionary
     flags = AUTOGRAD * of_names(names, pc.starts_with(words, _AUTOGRAD_PREFIX)).astype(np.int8)
-    is_message = has_message(block) | is_name(names, _COMMUNICATION_OP)
+    is_message = has_message(block)
     if is_message.any():
-        flags[is_message] |= COMMUNICATION
         said = reader.messages.from_arguments(block.take(is_message))
         state.op_messages.add(len(said), op=np.flatnonzero(is_message) + first, message=said)
     external = _integers(block, "args.External id", "args.external id")
@@ -313,9 +308,8 @@ def _remember_ops(
 def _remember_calls(
     reader: Reader, block: EventBlock, names: pa.DictionaryArray, rows: NDArray[np.int64]
 ) -> None:
-    is_launch = of_names(names, pc.match_substring_regex(names.dictionary, LAUNCHES))
     correlation = _integers(block, "args.correlation")
-    reader.state.calls.add(len(rows), row=rows, correlation=correlation, is_launch=is_launch)
+    reader.state.calls.add(len(rows), row=rows, correlation=correlation)
 
 
 def _remember_annotations(
@@ -326,7 +320,6 @@ def _remember_annotations(
     message = np.full(len(rows), -1, np.int32)
     is_message = of_names(names, pc.match_substring_regex(words, ANNOTATION_NAME))
     if is_message.any():
-        flags[is_message] |= COMMUNICATION
         message[is_message] = reader.messages.from_annotations(block.take(is_message))
     state.annotations.add(len(rows), row=rows, flags=flags, message=message)
     is_step = of_names(names, pc.starts_with(words, STEP_PREFIX))
@@ -345,13 +338,6 @@ def _remember_python(
     reader.state.python.add(len(rows), row=rows, code=codes)
 
 
-def _remember_memory(
-    reader: Reader, block: EventBlock, names: pa.DictionaryArray, rows: NDArray[np.int64]
-) -> None:
-    reader.state.allocations.add(len(rows), row=rows)
-    reader.counters.add_memory(block)
-
-
 def python_flags(names: Sequence[str]) -> NDArray[np.int8]:
     """What each name of a Python function says: a module's forward, a line of a script, a line of any Python file."""
     words = pa.array(names, pa.string())
@@ -361,8 +347,3 @@ def python_flags(names: Sequence[str]) -> NDArray[np.int8]:
     flags = MODULE * is_module + ANY_CODE * is_line + USER_CODE * (is_line & ~is_library)
     found: NDArray[np.int8] = flags.astype(np.int8)
     return found
-
-
-def staged(kind: NDArray[np.int8]) -> Bools:
-    """Which kinds become events."""
-    return kind <= LAST_EVENT

@@ -45,7 +45,7 @@ class Counters:
         start, _, has_ts, _ = block.times_ns()
         for name, what in _MEMORY.items():
             values, valid = block.integers(name)
-            for code in np.unique(device).tolist():
+            for code in np.flatnonzero(np.bincount(device)).tolist():
                 rows = (device == code) & valid & has_ts & (values >= 0)
                 if not rows.any():
                     continue
@@ -63,7 +63,7 @@ class Counters:
         code, known = block.keys("name", "pid")
         start, _, has_ts, _ = block.times_ns()
         arguments = pl.Series(pa.array(block.raw("args")))
-        for number in np.unique(code).tolist():
+        for number in np.flatnonzero(np.bincount(code)).tolist():
             rows = np.flatnonzero((code == number) & has_ts)
             if not len(rows):
                 continue

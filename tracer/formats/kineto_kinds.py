@@ -28,20 +28,22 @@ class Kind(IntEnum):
     MEMORY = 12
     """An allocation."""
     INSTANT = 13
-    COUNTER = 14
-    METADATA = 15
-    FLOW_START = 16
-    FLOW_END = 17
-    BEGIN = 18
-    END = 19
-    NOTHING = 20
+    UNTIMED = 14
+    """Nobody knows when it was."""
+    COUNTER = 15
+    METADATA = 16
+    FLOW_START = 17
+    FLOW_END = 18
+    BEGIN = 19
+    END = 20
+    NOTHING = 21
     """An event without content."""
-    UNKNOWN = 21
+    UNKNOWN = 22
     """A phase that PyTorch does not write."""
 
 
 LAST_RANGE: Final = Kind.GPU_RANGE
-LAST_EVENT: Final = Kind.INSTANT
+LAST_EVENT: Final = Kind.UNTIMED
 DEVICE_WORK: Final = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 CATEGORY: Final = {
     Kind.CPU_OP: "host",
@@ -58,6 +60,7 @@ CATEGORY: Final = {
     Kind.GPU_RANGE: "host",
     Kind.MEMORY: "memory",
     Kind.INSTANT: "marker",
+    Kind.UNTIMED: "host",
 }
 
 
@@ -71,6 +74,7 @@ class Row(IntEnum):
     STREAM = 4
     SYNC = 5
     GPU_RANGE = 6
+    UNTIMED = 7
 
 
 ROW: Final = {
@@ -88,6 +92,7 @@ ROW: Final = {
     Kind.MEMSET: Row.STREAM,
     Kind.SYNC: Row.SYNC,
     Kind.GPU_RANGE: Row.GPU_RANGE,
+    Kind.UNTIMED: Row.UNTIMED,
 }
 
 _CATEGORIES: Final = {

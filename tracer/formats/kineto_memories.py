@@ -17,6 +17,8 @@ HOST: Final = 1
 REMOTE: Final = 2
 UNKNOWN: Final = -1
 """Codes of memories."""
+MEMORIES: Final = pa.array(["hbm", "host", "remote"])
+"""Their names."""
 
 _LETTERS: Final = {"h": HOST, "d": HBM, "a": HBM, "p": HBM}
 _WORDS: Final = {
@@ -27,7 +29,9 @@ _WORDS: Final = {
     "array": HBM,
     "device static": HBM,
 }
-_COPY: Final = re.compile(r"(?i)\b([hdap])to([hdap])\b|\((.+?) ?-> ?(.+?)\)|copy(host|device)to(host|device)")
+_COPY: Final = re.compile(
+    r"(?i)\b([hdap])to([hdap])\b|\((.+?) ?-> ?(.+?)\)|copy(host|device)to(host|device)"
+)
 _DIRECTIONS: Final = {"DEVICE_TO_HOST": (HBM, HOST), "HOST_TO_DEVICE": (HOST, HBM)}
 
 

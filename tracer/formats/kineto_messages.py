@@ -30,11 +30,12 @@ MESSAGE_ARGS: Final = (
     "Global rank stride",
     "Comms Id",
 )
-SEQUENCE_ARG: Final = "Seq"
 _FIELDS: Final = tuple(f"args.{name}" for name in MESSAGE_ARGS)
 _ANNOTATION: Final = ("name", "args.Input Dims", "args.Input type")
 ANNOTATION_NAME: Final = r"^(nccl|rccl|hccl|gloo|mpi|ucc|xccl|ccl):"
-_POINT_TO_POINT: Final = re.compile(r"(?i)(^|[^a-z])(batch_)?i?(send|recv)(_any_source)?\b(?!_?recv)")
+_POINT_TO_POINT: Final = re.compile(
+    r"(?i)(^|[^a-z])(batch_)?i?(send|recv)(_any_source)?\b(?!_?recv)"
+)
 _MOST_RANKS: Final = 1 << 20
 
 DTYPES: Final = {

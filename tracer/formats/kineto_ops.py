@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 from numpy.typing import NDArray
 
@@ -24,6 +23,8 @@ from trnprof.tracer.ingest.stage import Stage
 
 _WORD: Final = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA: Final = pa.schema([("name", _WORD), ("input_shapes", _WORD), ("dtypes", _WORD)])
+_KINDS: Final = pa.array(["aten"])
+_PHASES: Final = pa.array(["backward", "optimizer"])
 _FILE: Final = "kineto_ops.arrows"
 _MOST_TEXT: Final = 1 << 12
 """Longer lists of shapes are cut: operators on lists of thousands of tensors."""
@@ -98,7 +99,7 @@ class OpSpool:
                     "op_id": np.arange(rows.start, rows.stop, dtype=np.uint32),
                     "parent_id": _optional(around.parent[rows]),
                     "kind": pa.DictionaryArray.from_arrays(
-                        pa.array(np.zeros(batch.num_rows, np.int8)), pa.array(["aten"])
+                        pa.array(np.zeros(batch.num_rows, np.int8)), _KINDS
                     ),
                     "name": batch["name"].cast(pa.string()),
                     "input_shapes": batch["input_shapes"].cast(pa.string()),
@@ -107,7 +108,7 @@ class OpSpool:
                     "source_file": files.take(source),
                     "source_line": numbers.take(source),
                     "phase": pa.DictionaryArray.from_arrays(
-                        pa.array(phase, mask=phase < 0), pa.array(["backward", "optimizer"])
+                        pa.array(phase, mask=phase < 0), _PHASES
                     ),
                 }
             )
@@ -122,16 +123,16 @@ class OpSpool:
 def _compacted(words: pa.DictionaryArray) -> pa.DictionaryArray:
     """With only those words in the dictionary that rows have."""
     codes = words.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    used, numbered = np.unique(codes, return_inverse=True)
-    shift = int(len(used) > 0 and used[0] < 0)
-    kept = words.dictionary.take(pa.array(used[shift:]))
-    indices = numbered.astype(np.int32) - shift
-    return pa.DictionaryArray.from_arrays(pa.array(indices, mask=indices < 0), kept)
+    is_used = np.zeros(len(words.dictionary) + 1, np.bool_)
+    is_used[codes] = True  # the last one stands for null
+    number = np.cumsum(is_used, dtype=np.int32) - 1
+    kept = words.dictionary.filter(pa.array(is_used[:-1]))
+    return pa.DictionaryArray.from_arrays(pa.array(number[codes], mask=codes < 0), kept)
 
 
-def _rewritten(words: pa.DictionaryArray, rewrite: object) -> pa.DictionaryArray:
+def _rewritten(words: pa.DictionaryArray, rewrite: Callable[[str], str]) -> pa.DictionaryArray:
     compact = _compacted(words)
-    texts = [rewrite(text) for text in compact.dictionary.to_pylist()]  # type: ignore[operator]
+    texts = [rewrite(text) for text in compact.dictionary.to_pylist()]
     unique = list(dict.fromkeys(texts))
     if len(unique) == len(texts):
         return pa.DictionaryArray.from_arrays(compact.indices, pa.array(texts, pa.string()))

@@ -24,7 +24,18 @@ _ON_DEVICE: Final = (Row.STREAM, Row.SYNC, Row.GPU_RANGE)
 _CHIPS_AFTER: Final = 1 << 24
 """Chips are sorted behind threads."""
 _MOST: Final = (1 << 31) - 1
-_NAMED: Final = {"process_name": "args.name", "process_labels": "args.labels", "thread_name": "args.name"}
+_ENDINGS: Final = {
+    Row.PYTHON: " (Python)",
+    Row.OVERHEAD: " (profiler overhead)",
+    Row.SYNC: " (synchronization)",
+    Row.GPU_RANGE: " (annotations)",
+    Row.UNTIMED: " (without a time)",
+}
+_NAMED: Final = {
+    "process_name": "args.name",
+    "process_labels": "args.labels",
+    "thread_name": "args.name",
+}
 
 
 @dataclass(frozen=True)
@@ -65,12 +76,14 @@ class Places:
     chips: dict[str, int] = field(default_factory=dict)
     names: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _timeline: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    _known: list[tuple[Any, ...]] = field(default_factory=list)
     _names_read: int = 0
 
     def places(self, block: EventBlock) -> NDArray[np.int64]:
         """The place of each event."""
         place, known = block.keys("pid", "tid")
         self.processes += [_text(process) for process, _ in known[len(self.processes) :]]
+        self._known = known
         return place
 
     def timelines(self, block: EventBlock, kind: NDArray[np.int8]) -> NDArray[np.int32]:
@@ -81,7 +94,6 @@ class Places:
             kind: of each.
         """
         place = self.places(block)
-        _, known = block.keys("pid", "tid")
         wanted = (int(place.max(initial=0)) + 1) * _ROWS
         if wanted > len(self._timeline):
             fresh = np.full(2 * wanted - len(self._timeline), -1, np.int32)
@@ -91,11 +103,12 @@ class Places:
             new, first = np.unique(index, return_index=True)
             is_new = self._timeline[new] < 0
             for at, event in zip(new[is_new].tolist(), first[is_new].tolist(), strict=True):
-                process, thread = (_text(part) for part in known[at // _ROWS])
+                process, thread = (_text(part) for part in self._known[at // _ROWS])
                 self._timeline[at] = self._add(
                     at // _ROWS, Row(at % _ROWS), process, thread, block.take([event])
                 )
-        return self._timeline[index]
+        found: NDArray[np.int32] = self._timeline[index]
+        return found
 
     def read_names(self, block: EventBlock) -> None:
         """Remember what metadata events say of processes and threads."""
@@ -122,13 +135,8 @@ class Places:
         return owner
 
     def device_like(self) -> list[Track]:
-        """Rows of events without a known category in processes that are devices by name."""
-        return [
-            track
-            for track in self.of_row(Row.THREAD)
-            if is_device(self._process_name(track.process, "process_labels"))
-            or is_device(self._process_name(track.process, "process_name"))
-        ]
+        """Rows of threads in processes that are devices by name."""
+        return [track for track in self.of_row(Row.THREAD) if self._device_label(track.process)]
 
     def move_to_device(self, track: Track) -> None:
         """Make a row one of a device's streams."""
@@ -160,7 +168,9 @@ class Places:
 
     def device_of(self, process: str) -> int | None:
         """The number of the device that a process stands for."""
-        numbers = [t.device for t in self.tracks.values() if t.process == process and t.row in _ON_DEVICE]
+        numbers = [
+            t.device for t in self.tracks.values() if t.process == process and t.row in _ON_DEVICE
+        ]
         known = [n for n in numbers if n is not None and 0 <= n < _MOST]
         own = _number(process)
         return known[0] if known else own
@@ -181,6 +191,11 @@ class Places:
     def _process_name(self, process: str, kind: str) -> str:
         return self.names.get((kind, process, ""), "")
 
+    def _device_label(self, process: str) -> str:
+        """What a process is called, if that is a device; else empty."""
+        named = (self._process_name(process, kind) for kind in ("process_labels", "process_name"))
+        return next((label for label in (*named, process) if is_device(label)), "")
+
     def _host_row(self, track: Track, several: bool) -> Timeline:
         name = self.names.get(("thread_name", track.process, track.thread), "")
         if not name:
@@ -188,7 +203,7 @@ class Places:
         if several and track.row in (Row.THREAD, Row.PYTHON):
             process = self._process_name(track.process, "process_name")
             name = f"{process} {track.process}: {name}".strip()
-        ending = {Row.PYTHON: " (Python)", Row.OVERHEAD: " (profiler overhead)"}.get(track.row, "")
+        ending = _ENDINGS.get(track.row, "")
         order = track.place * _ROWS + track.row
         if track.row == Row.SPAN:
             order += 2 * _CHIPS_AFTER
@@ -200,7 +215,7 @@ class Places:
         given = self.names.get(("thread_name", track.process, track.thread), "")
         if given and (not given.lower().startswith("stream") or not track.thread.isdigit()):
             name = given
-        ending = {Row.SYNC: " (synchronization)", Row.GPU_RANGE: " (annotations)"}.get(track.row, "")
+        ending = _ENDINGS.get(track.row, "")
         kind = {Row.STREAM: "stream", Row.SYNC: "thread", Row.GPU_RANGE: "module"}[track.row]
         label = self._process_name(track.process, "process_labels")
         return Timeline(
@@ -216,10 +231,8 @@ class Places:
         self, process: str, number: int, properties: Mapping[int, Mapping[str, Any]]
     ) -> Gpu:
         device = self.device_of(process)
-        label = self._process_name(process, "process_labels")
-        if not is_device(label):
-            label = self._process_name(process, "process_name")
-        if not is_device(label):
+        label = self._device_label(process)
+        if not label:
             label = f"GPU {process if device is None else device}"
         known = properties.get(-1 if device is None else device, {})
         model = str(known.get("name") or "").strip()

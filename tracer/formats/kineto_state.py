@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,6 @@ from trnprof.tracer.ingest.stage import Stage
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-AUTOGRAD: Final = 1
-COMMUNICATION: Final = 2
-OPTIMIZER: Final = 4
-MODULE: Final = 8
-USER_CODE: Final = 16
-ANY_CODE: Final = 32
-"""Flags of host ranges: of the autograd engine; says what a collective is about; of an optimizer; a module's forward; a line of a
-script, of whatever Python file."""
 
 
 class Gathered:
@@ -41,8 +32,8 @@ class Gathered:
         if not count:
             return
         for name, type_ in self._types.items():
-            values = np.broadcast_to(np.asarray(columns[name]), (count,))
-            self._parts[name].append(values.astype(type_))
+            values = np.asarray(columns[name], type_)
+            self._parts[name].append(values if values.ndim else np.full(count, values))
         self.count += count
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -64,15 +55,16 @@ class State:
         kinds: ``Kind`` of each staged event.
         ops: CPU operators, numbered by their place: row, External id, flags.
         op_messages: operators that say what a collective is about: op, message (a code, see ``kineto_messages``).
-        calls: of the runtime and driver: row, correlation, whether it launches a kernel.
+        calls: of the runtime and driver: row, correlation.
         annotations: row, flags, message.
         python: Python functions: row, code of the name.
         python_names: name → code.
         work: kernels, copies and memsets: row, kind, correlation, External id, message of its own, whether its name is one of a
             collective, bytes (-1: not said).
-        allocations: row.
         steps: ranges of ProfilerStep: row, number of its label in ``step_labels``.
         flows: id, place (of ``places``), time, category (of ``flow_categories``), whether it starts there.
+        halves: beginnings (row) and ends (row -1) of ranges that come in two halves, in file order: place, time.
+        first_ns: a time at the beginning of the profile.
         left_out: phase → events of it that are not imported.
     """
 
@@ -83,9 +75,7 @@ class State:
         default_factory=lambda: Gathered(row=np.int32, external=np.int64, flags=np.int8)
     )
     op_messages: Gathered = field(default_factory=lambda: Gathered(op=np.int32, message=np.int32))
-    calls: Gathered = field(
-        default_factory=lambda: Gathered(row=np.int32, correlation=np.int64, is_launch=np.bool_)
-    )
+    calls: Gathered = field(default_factory=lambda: Gathered(row=np.int32, correlation=np.int64))
     annotations: Gathered = field(
         default_factory=lambda: Gathered(row=np.int32, flags=np.int8, message=np.int32)
     )
@@ -104,7 +94,6 @@ class State:
         )
     )
     kernel_names: dict[str, int] = field(default_factory=dict)
-    allocations: Gathered = field(default_factory=lambda: Gathered(row=np.int32))
     steps: Gathered = field(default_factory=lambda: Gathered(row=np.int32, label=np.int32))
     step_labels: dict[str, int] = field(default_factory=dict)
     flows: Gathered = field(
@@ -113,6 +102,10 @@ class State:
         )
     )
     flow_categories: dict[str, int] = field(default_factory=dict)
+    halves: Gathered = field(
+        default_factory=lambda: Gathered(row=np.int64, place=np.int32, ts=np.int64)
+    )
+    first_ns: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
 
     def kind(self) -> NDArray[np.int8]:

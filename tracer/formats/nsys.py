@@ -39,6 +39,7 @@ _MARKS: Final = (
     b"ENUM_NSYS_EVENT_TYPE",
     b"TARGET_INFO_SESSION_START_TIME",
     b"META_DATA_EXPORT",
+    b"CREATE TABLE StringIds",
 )
 
 
@@ -91,6 +92,4 @@ def _read(source: Source, stage: Stage) -> None:
         read_tables(tables, stage)
 
 
-FORMAT: Final = Format(
-    "nsys", "Nsight Systems, SQLite export", recognise=_recognise, read=_read
-)
+FORMAT: Final = Format("nsys", "Nsight Systems, SQLite export", recognise=_recognise, read=_read)

@@ -111,7 +111,7 @@ def read_calls(state: State, launches: Launches) -> None:
 
 
 def read_ranges(state: State) -> None:
-    """Stage every other table of ranges on threads: OS runtime, overhead of the profiler, MPI, cuDNN, cuBLAS, …"""
+    """Stage every other table of ranges on threads: OS runtime, overhead of the profiler, MPI, cuDNN, cuBLAS and others."""
     for table in state.tables.names():
         columns = set(state.tables.columns(table))
         name = next((c for c in ("nameId", "textId", "name", "text") if c in columns), None)
@@ -171,4 +171,3 @@ def _look_up(index: tuple[int, Ints], correlation: Ints) -> Ints:
     at = correlation - low
     fits = (at >= 0) & (at < len(table))
     return np.where(fits, table[np.where(fits, at, 0)], -1)
-

@@ -23,9 +23,7 @@ _KERNEL: Final = r"nccl(?:Dev)?Kernel_([A-Za-z]+)"
 _ALGORITHM: Final = r"_((?:RING|TREE|COLLNET|NVLS|PAT)\w*?)(?:_(?:Sum|Prod|Min|Max|Avg|PreMulSum|SumPostDiv)_|[(<]|$)"
 _DTYPE: Final = r"_(?:Sum|Prod|Min|Max|MinMax|Avg|PreMulSum|SumPostDiv)_([a-z]+\d*(?:_e\dm\d)?)"
 _GROUP_CALLS: Final = ("ncclGroupStart", "ncclGroupEnd")
-_COLLECTIVE_CALL: Final = (
-    r"^nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AllToAll|Alltoall|Gather|Scatter|Send|Recv)"
-)
+_COLLECTIVE_CALL: Final = r"^nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AllToAll|Alltoall|Gather|Scatter|Send|Recv)"
 _POINT_TO_POINT: Final = ("Send", "Recv", "SendRecv")
 
 
@@ -90,7 +88,15 @@ class Kernels:
         self.count += len(at)
         call, size = self._call_of(launch[at])
         self._parts.append(
-            (first + at, codes[at], process[at], block.ints("start")[at], block.ints("end")[at], call, size)
+            (
+                first + at,
+                codes[at],
+                process[at],
+                block.ints("start")[at],
+                block.ints("end")[at],
+                call,
+                size,
+            )
         )
         op_id = np.full(block.count, -1, np.int64)
         op_id[at] = ops
@@ -123,7 +129,9 @@ class Kernels:
                 "kind": ["collective"] * self.count,
                 "name": frame["collective"],
                 "group_id": frame.select(
-                    pl.col("communicator").replace_strict(groups, default=None, return_dtype=pl.UInt32)
+                    pl.col("communicator").replace_strict(
+                        groups, default=None, return_dtype=pl.UInt32
+                    )
                 ).to_series(),
                 "group_seq": frame["group_seq"],
                 "algorithm": frame["algorithm"],
@@ -139,33 +147,48 @@ class Kernels:
         names = ("row", "code", "process", "start_ns", "end_ns", "call", "bytes")
         columns = [np.concatenate(parts) for parts in zip(*self._parts, strict=True)]
         frame = pl.DataFrame(dict(zip(names, columns, strict=True)))
-        kernel = pl.Series("kernel", self.state.strings.words.take(pa.array(frame["code"].to_numpy())))
+        kernel = pl.Series(
+            "kernel", self.state.strings.words.take(pa.array(frame["code"].to_numpy()))
+        )
         call = frame["call"].to_numpy()
         known, calls = call >= 0, self.calls
         at = np.where(known, call, 0)
         has = known & (calls.has_communicator[at] if len(calls.name) else False)
-        pick = (lambda values: values[at]) if len(calls.name) else (lambda _: np.zeros(len(at), np.int64))
+        pick = (
+            (lambda values: values[at])
+            if len(calls.name)
+            else (lambda _: np.zeros(len(at), np.int64))
+        )
         called = pick(calls.name) if len(calls.name) else np.full(len(at), "")
         frame = frame.with_columns(
             kernel,
             called=pl.Series(np.where(known, called, "")).str.extract(_COLLECTIVE_CALL),
             communicator=pl.Series(pick(calls.communicator)).set(pl.Series(~has), None),
-            ranks=pl.Series(pick(calls.ranks)),
-        ).with_columns(pl.col("bytes").replace(-1, None))
+        ).with_columns(
+            pl.col("bytes").replace(-1, None),
+            ranks=pl.col("communicator").replace_strict(
+                self._sizes(), default=None, return_dtype=pl.Int64
+            ),
+        )
         return _with_kinds(frame)
 
-    def _groups(self, frame: pl.DataFrame) -> dict[int, int]:
-        """Communicator → number of its group."""
+    def _sizes(self) -> dict[int, int]:
+        """Communicator → ranks in it, as any call states them: usually only the one that made it does."""
         calls = self.calls
+        stated = np.flatnonzero(calls.has_communicator & (calls.ranks > 0))
         sizes: dict[int, int] = {}
-        for communicator, ranks, has in zip(
-            calls.communicator.tolist(), calls.ranks.tolist(), calls.has_communicator.tolist(), strict=True
-        ) if calls.ranks.max(initial=-1) > 0 else ():
-            if has:
-                sizes[communicator] = max(sizes.get(communicator, 0), ranks)
+        for communicator, ranks in zip(
+            calls.communicator[stated].tolist(), calls.ranks[stated].tolist(), strict=True
+        ):
+            sizes[communicator] = max(sizes.get(communicator, 0), ranks)
+        return sizes
+
+    def _groups(self, frame: pl.DataFrame) -> dict[int, int]:
+        """Communicator → number of its group. Members are known of a communicator of the whole job only: others number ranks of their own."""
+        sizes, world = self._sizes(), self.state.stage.facts.world_size
         used = frame["communicator"].drop_nulls().unique(maintain_order=True).to_list()
         if used:
-            members = [list(range(max(0, sizes.get(c, 0)))) for c in used]
+            members = [list(range(world)) if world and sizes.get(c) == world else [] for c in used]
             self.state.stage.add_groups(
                 {
                     "group_id": list(range(len(used))),
@@ -192,7 +215,9 @@ def match_launches(calls: Calls, thread: Ints, start_ns: Ints, rows: Ints) -> Ma
 
     Args:
         calls: sorted by thread and start.
-        thread, start_ns, rows: of the CUDA calls that launch something.
+        thread: int64[CUDA calls that launch something]: globalTid of each.
+        start_ns: their starts.
+        rows: their rows in the stage.
     """
     if not len(calls.name) or not len(rows):
         none = np.zeros(0, np.int64)
@@ -250,28 +275,31 @@ def _group_bytes(calls: Calls, inner: Ints, group_end: Ints) -> Ints:
 def _with_kinds(frame: pl.DataFrame) -> pl.DataFrame:
     """Collective, algorithm, datatype, ordinal in the communicator, bytes in and out."""
     named = pl.col("kernel").str.extract(_KERNEL)
-    size, ranks = pl.col("bytes"), pl.when(pl.col("ranks") > 0).then("ranks")
+    size, ranks = pl.col("bytes"), pl.col("ranks")
     collective = pl.col("collective")
     is_p2p = collective.is_in(_POINT_TO_POINT)
     has_group = pl.col("communicator").is_not_null() & ~is_p2p
-    return (
-        frame.with_columns(
-            # of a group of sends and receives, the kernel says more than its last call
-            collective=pl.when(named == "SendRecv")
-            .then(named)
-            .otherwise(pl.coalesce("called", named, pl.col("kernel").str.extract(r"^([^(<]+)"))),
-            algorithm=pl.col("kernel").str.extract(_ALGORITHM),
-            dtype=pl.col("kernel").str.extract(_DTYPE),
-        )
-        .with_columns(
-            group_seq=pl.when(has_group).then(
-                pl.col("start_ns").rank("ordinal").over("process", "communicator", is_p2p) - 1
-            ).cast(pl.Int64),
-            in_bytes=pl.when(collective == "ReduceScatter").then(size * ranks)
-            .when(collective != "Recv").then(size).cast(pl.Int64),
-            out_bytes=pl.when(collective == "AllGather").then(size * ranks)
-            .when(collective != "Send").then(size).cast(pl.Int64),
-        )
+    return frame.with_columns(
+        # of a group of sends and receives, the kernel says more than its last call
+        collective=pl.when(named == "SendRecv")
+        .then(named)
+        .otherwise(pl.coalesce("called", named, pl.col("kernel").str.extract(r"^([^(<]+)"))),
+        algorithm=pl.col("kernel").str.extract(_ALGORITHM),
+        dtype=pl.col("kernel").str.extract(_DTYPE),
+    ).with_columns(
+        group_seq=pl.when(has_group)
+        .then(pl.col("start_ns").rank("ordinal").over("process", "communicator", is_p2p) - 1)
+        .cast(pl.Int64),
+        in_bytes=pl.when(collective == "ReduceScatter")
+        .then(size * ranks)
+        .when(collective != "Recv")
+        .then(size)
+        .cast(pl.Int64),
+        out_bytes=pl.when(collective == "AllGather")
+        .then(size * ranks)
+        .when(collective != "Send")
+        .then(size)
+        .cast(pl.Int64),
     )
 
 
@@ -284,15 +312,25 @@ def _alignable(frame: pl.DataFrame) -> pl.DataFrame | None:
         )
     else:
         first = frame["process"][0]
-        rows = frame.filter(
-            (pl.col("process") == first) & ~pl.col("collective").is_in(_POINT_TO_POINT)
-        ).sort("start_ns").with_row_index("sequence").with_columns(group=pl.lit("NCCL, by order"))
+        rows = (
+            frame.filter(
+                (pl.col("process") == first) & ~pl.col("collective").is_in(_POINT_TO_POINT)
+            )
+            .sort("start_ns")
+            .with_row_index("sequence")
+            .with_columns(group=pl.lit("NCCL, by order"))
+        )
     if not rows.height:
         return None
     return (
         rows.sort("start_ns")
         .unique(["group", "sequence"], keep="first", maintain_order=True)
         .select(
-            "group", pl.col("sequence").cast(pl.Int64), pl.col("collective").alias("name"), "start_ns", "end_ns", "bytes"
+            "group",
+            pl.col("sequence").cast(pl.Int64),
+            pl.col("collective").alias("name"),
+            "start_ns",
+            "end_ns",
+            "bytes",
         )
     )

@@ -103,11 +103,24 @@ def _read_gpu_metrics(state: State, pw_gpu: dict[int, int]) -> None:
 def _counter(state: State, gpu: int, told: _Metric) -> int:
     return state.stage.timeline(
         ("metric", gpu, told.name),
-        Timeline("counter", told.name, parent=state.chip(gpu), chip=gpu, unit=told.unit, sort_order=1 << 20),
+        Timeline(
+            "counter",
+            told.name,
+            parent=state.chip(gpu),
+            chip=gpu,
+            unit=told.unit,
+            sort_order=1 << 20,
+        ),
     )
 
 
-def _put(state: State, timelines: Ints, time: Ints, values: np.ndarray[tuple[int], np.dtype[np.float64]], known: Bools) -> None:
+def _put(
+    state: State,
+    timelines: Ints,
+    time: Ints,
+    values: np.ndarray[tuple[int], np.dtype[np.float64]],
+    known: Bools,
+) -> None:
     state.stage.add_counters(
         timeline=timelines[known], timestamp_ns=time[known], value=values[known]
     )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from trnprof.tracer.formats.gpu_peaks import find_gpu, peak_rows
 from trnprof.tracer.formats.nsys_collectives import Calls
 from trnprof.tracer.formats.nsys_names import process_of
 from trnprof.tracer.formats.nsys_state import State
@@ -92,7 +93,7 @@ def assign_ranks(state: State, calls: Calls) -> None:
     if not processes:
         facts.rank = next(iter(process_ranks.values()), facts.rank)
         return
-    if len(set(process_ranks.get(p) for p in processes) - {None}) < len(processes):
+    if len({process_ranks.get(p) for p in processes} - {None}) < len(processes):
         order = sorted(processes, key=lambda p: (main_gpu[p], p))
         first = int(facts.metadata.get("node", 0)) * len(order)
         process_ranks = {p: first + i for i, p in enumerate(order)}
@@ -118,11 +119,17 @@ def tell_missing(state: State) -> None:
     names = set(tables.names())
     for table, message in _EXPECTED.items():
         if table not in names:
-            audit.add("absent_table", "note", state.where(table), f"{message} (there is no such table)")
+            audit.add(
+                "absent_table", "note", state.where(table), f"{message} (there is no such table)"
+            )
     for table, what in _NOT_IMPORTED.items():
         if table in names:
             audit.add(
-                "not_imported", "note", state.where(table), f"{what} are not imported", count=tables.rows(table)
+                "not_imported",
+                "note",
+                state.where(table),
+                f"{what} are not imported",
+                count=tables.rows(table),
             )
     rows = read_small(tables, "DIAGNOSTIC_EVENT", ints=["severity"], texts=["text"])
     texts = zip(rows.list("severity"), rows.list("text"), strict=True)
@@ -144,12 +151,15 @@ def _pairs(tables: Tables, table: str) -> dict[str, str]:
 
 
 def _base(tables: Tables, exported: Mapping[str, str]) -> int | None:
-    if exported.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
-        return 0
+    """Unix time of zero: exported times are moved by ``--ts-shift``, and are Unix time with ``--ts-normalize=true``."""
     rows = read_small(tables, "TARGET_INFO_SESSION_START_TIME", ints=["utcEpochNs"])
-    start = next((v for v in rows.list("utcEpochNs") if v), None)
+    start: int | None = next((v for v in rows.list("utcEpochNs") if v), None)
+    if exported.get("EXPORT_PARAM_TIME_NORMALIZE") == "true":
+        start = 0
     shift = exported.get("EXPORT_CONFIG_TIME_SHIFT", exported.get("EXPORT_PARAM_TIME_SHIFT", "0"))
-    return None if start is None else start - (int(shift) if re.fullmatch(r"-?\d{1,18}", shift) else 0)
+    if start is None or not re.fullmatch(r"-?\d{1,18}", shift):
+        return start
+    return start - int(shift)
 
 
 def _read_variables(state: State) -> None:
@@ -183,14 +193,20 @@ def _read_gpus(state: State) -> dict[int, int]:
         if columns["pwGpuId"][i] is not None:
             pw_gpu[columns["pwGpuId"][i]] = number
         if name:
-            state.gpu_names[number] = name
+            memory, units = columns["totalMemory"][i], columns["smCount"][i]
+            state.gpus[number] = find_gpu(name, memory_bytes=memory, units=units)
             chip.setdefault("name", name)
         if bandwidth and bandwidth > 0:
             state.gpu_bytes_per_s[number] = float(bandwidth)
             chip.setdefault("hbm_bytes_per_s", bandwidth)
-        for theirs, ours in (("totalMemory", "hbm_bytes"), ("smCount", "sms"), ("clockRate", "clock_hz")):
+        for theirs, ours in (
+            ("totalMemory", "hbm_bytes"),
+            ("smCount", "sms"),
+            ("clockRate", "clock_hz"),
+        ):
             if columns[theirs][i]:
                 chip.setdefault(ours, columns[theirs][i])
+    state.stage.facts.peaks = peak_rows({f"GPU {n}": gpu for n, gpu in state.gpus.items()})
     if chip:
         state.stage.facts.system = {"name": chip.get("name", "GPU"), "chip": chip}
     rows = read_small(tables, "TARGET_INFO_CUDA_DEVICE", ints=["gpuId", "cudaId", "pid"])
@@ -227,5 +243,6 @@ def _main_gpu(state: State, process: int) -> int:
 def _rank_chips(state: State, ranks: Mapping[int, int]) -> None:
     """Ranks of GPUs and of what stands under them and has none yet."""
     for number, timeline in enumerate(state.stage.timelines):
-        if timeline.chip in ranks and timeline.rank is None:
-            state.stage.timelines[number] = replace(timeline, rank=ranks[timeline.chip])
+        chip = timeline.chip
+        if chip is not None and chip in ranks and timeline.rank is None:
+            state.stage.timelines[number] = replace(timeline, rank=ranks[chip])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,31 @@ _KERNEL_LEFT: Final = frozenset(
 """Columns of kernels that are not kept: derived from the others, or the same on every row; docs/formats/nsys.md lists them."""
 _NO_ARRAYS: Final[Mapping[str, Sequence[str]]] = {}
 COPY_KINDS: Final = {
-    **{0: "Unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA"},
-    **{8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD"},
+    0: "Unknown",
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "UVM HtoD",
+    12: "UVM DtoH",
+    13: "UVM DtoD",
 }
 """CUPTI's kinds of copy."""
 _MEMORY_KINDS: Final = {
-    **{0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static"},
-    **{6: "Managed Static", 7: "Unknown"},
+    0: "Pageable",
+    1: "Pinned",
+    2: "Device",
+    3: "Array",
+    4: "Managed",
+    5: "Device Static",
+    6: "Managed Static",
+    7: "Unknown",
 }
 _SYNC_KINDS: Final = {
     0: "Unknown",
@@ -114,7 +132,9 @@ def _read_kernels(device: Device) -> None:
         codes = state.strings.codes(block.ints(name), block.has(name))
         of_collective = is_collective[codes]
         first = state.stage.rows
-        extra = device.kernels.add(block, of_collective, codes, placed.process, placed.launch, first)
+        extra = device.kernels.add(
+            block, of_collective, codes, placed.process, placed.launch, first
+        )
         state.stage.add_events(
             timeline=placed.timeline,
             start_ns=block.ints("start"),
@@ -131,8 +151,11 @@ def _read_kernels(device: Device) -> None:
 def _read_copies(device: Device) -> None:
     state, table = device.state, "CUPTI_ACTIVITY_KIND_MEMCPY"
     memories = enum_labels(state.tables, "ENUM_CUDA_MEM_KIND", _MEMORY_KINDS)
-    kept = ("srcDeviceId", "dstDeviceId", "srcContextId", "dstContextId", "migrationCause")
-    kept += ("graphNodeId", "virtualAddress", "copyCount", "greenContextId")
+    ends_kept = ("srcDeviceId", "dstDeviceId", "srcContextId", "dstContextId")
+    kept = (
+        *ends_kept,
+        *("migrationCause", "graphNodeId", "virtualAddress", "copyCount", "greenContextId"),
+    )
     what = ("copyKind", "srcKind", "dstKind")
     for block in state.tables.scan(table, ints=[*_PLACE, *what, "bytes", *kept]):
         placed = _place(device, block, "stream")
@@ -173,9 +196,7 @@ def _read_sets(device: Device) -> None:
             name="Memset",
             category="dma",
             bytes=_nullable(block, "bytes"),
-            target_memory=_spread(
-                ["hbm", "host"], (block.ints("memKind", 2) < 2).astype(np.int64)
-            ),
+            target_memory=_spread(["hbm", "host"], (block.ints("memKind", 2) < 2).astype(np.int64)),
             attributes=_attributes(block, ["value", "memKind", "graphNodeId"]),
             fingerprint=fingerprint(block, ["correlationId", "value", "bytes"]),
         )

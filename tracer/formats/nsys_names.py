@@ -59,7 +59,9 @@ class Strings:
 
     def api_words(self) -> pa.Array:
         """All words as names of CUDA functions: without the version of the function's interface (``_v7000``)."""
-        return pl.Series(self.words).str.replace(_API_VERSION.pattern, "").to_arrow().cast(pa.string())
+        return (
+            pl.Series(self.words).str.replace(_API_VERSION.pattern, "").to_arrow().cast(pa.string())
+        )
 
 
 def enum_labels(tables: Tables, table: str, otherwise: dict[int, str]) -> dict[int, str]:

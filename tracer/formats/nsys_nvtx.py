@@ -303,8 +303,9 @@ def _attributes(notes: Annotations, block: Rows, suffix: pl.Series) -> pa.Array:
 def _category_names(notes: Annotations, block: Rows) -> pa.Array:
     columns = [process_of(block.ints("globalTid")), block.ints("domainId"), block.ints("category")]
     groups, at = distinct(columns)
-    keys = [tuple(int(c[i]) for c in columns) for i in at]
-    words = pl.Series([notes.categories.get(k) or str(k[2]) for k in keys])  # type: ignore[call-overload]
+    process, domain, category = (c[at].tolist() for c in columns)
+    keys = zip(process, domain, category, strict=True)
+    words = pl.Series([notes.categories.get(k) or str(k[2]) for k in keys])
     return _only(pl.Series(_quoted(words)).gather(groups), block.has("category"))
 
 

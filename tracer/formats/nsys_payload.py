@@ -52,7 +52,9 @@ class Schemas:
 
     def decode(self, blobs: pa.Array) -> dict[str, tuple[Ints, Bools]]:
         """The fields in binary payloads: values, and where they are given."""
-        found = {f: (np.zeros(len(blobs), np.int64), np.zeros(len(blobs), np.bool_)) for f in FIELDS}
+        found = {
+            f: (np.zeros(len(blobs), np.int64), np.zeros(len(blobs), np.bool_)) for f in FIELDS
+        }
         if not self._places or blobs.null_count == len(blobs):
             return found
         blobs = blobs.cast(pa.binary()) if blobs.type == pa.string() else blobs

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from trnprof.tracer.formats.gpu_peaks import Gpu
 from trnprof.tracer.formats.nsys_names import People, Strings, process_of
 from trnprof.tracer.formats.tables import Ints, Tables
 from trnprof.tracer.ingest.stage import Stage, Timeline
-
 
 _STREAMS: Final = range(0xFFFFFFFF)
 """Numbers of streams; what is beyond stands for all streams of a context."""
@@ -25,7 +25,7 @@ class State:
         stage: what is filled.
         strings, people: names.
         gpu_of: (process id, CUDA ordinal) → number of the GPU on its host; what is not in it is its own number.
-        gpu_names: number of the GPU → name of its model.
+        gpus: number of the GPU → what is printed of its model.
         gpu_bytes_per_s: number of the GPU → memory bandwidth as the driver states it.
         unit_rows: (process, GPU) → device events, which ranks are told by.
         owners: timeline → the process whose rank it has.
@@ -36,7 +36,7 @@ class State:
     strings: Strings
     people: People
     gpu_of: dict[tuple[int, int], int] = field(default_factory=dict)
-    gpu_names: dict[int, str] = field(default_factory=dict)
+    gpus: dict[int, Gpu] = field(default_factory=dict)
     gpu_bytes_per_s: dict[int, float] = field(default_factory=dict)
     unit_rows: dict[tuple[int, int], int] = field(default_factory=dict)
     owners: dict[int, int] = field(default_factory=dict)
@@ -69,7 +69,8 @@ class State:
         return self.gpu_of.get((process & 0xFFFFFF, device), device)
 
     def chip(self, number: int) -> int:
-        """The timeline of a GPU."""
+        """The timeline of a GPU; its bandwidth is the driver's, else what is printed."""
+        gpu = self.gpus.get(number, Gpu())
         return self.stage.timeline(
             ("chip", number),
             Timeline(
@@ -77,7 +78,8 @@ class State:
                 f"GPU {number}",
                 chip=number,
                 sort_order=number,
-                peak_bytes_per_s=self.gpu_bytes_per_s.get(number),
+                peak_flops=gpu.matmul_flops_per_s,
+                peak_bytes_per_s=self.gpu_bytes_per_s.get(number, gpu.bytes_per_s),
             ),
         )
 

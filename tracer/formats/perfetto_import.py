@@ -6,12 +6,14 @@ perfetto_import_rows.py); packets of other data sources are counted.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Final
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.formats.perfetto_import_events import Survey
+from trnprof.tracer.formats.perfetto_import_labels import read_labels
 from trnprof.tracer.formats.perfetto_import_rows import Rows
 from trnprof.tracer.ingest.source import Format, Head, Source
 from trnprof.tracer.ingest.stage import Stage
@@ -92,29 +94,27 @@ def read(source: Source, stage: Stage) -> None:
         ProfileError: it holds no packets.
     """
     survey = Survey(stage.audit, source.label)
-    stream = source.open()
-    try:
+    with closing(source.open()) as stream:
         timing = survey.run(stream)
-    finally:
-        stream.close()
     if not survey.packets:
         raise ProfileError(
             f"{source.label}: no packet of a Perfetto trace at byte 0; is it the protobuf form (.pftrace)?"
         )
+    labels = None
+    if survey.needs_labels:
+        with closing(source.open()) as stream:
+            labels = read_labels(stream, source.label)
+    timing.pair(labels)
+    survey.tell(timing)
     stage.facts.base_unix_ns = timing.base_unix_ns
     stage.facts.host = survey.tracks.survey(timing.tracks)
+    stage.facts.is_simulation = survey.tracks.is_emulated
     rows = Rows(stage, timing, survey.tracks)
-    if timing.ends_have_annotations:
-        stream = source.open()
-        try:
+    if timing.ends_say_more:
+        with closing(source.open()) as stream:
             rows.gather_ends(stream, source.label)
-        finally:
-            stream.close()
-    stream = source.open()
-    try:
+    with closing(source.open()) as stream:
         rows.run(stream, source.label)
-    finally:
-        stream.close()
 
 
 FORMAT: Final = Format("perfetto-trace", "Perfetto trace (.pftrace)", recognise, read)

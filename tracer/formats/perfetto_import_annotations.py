@@ -11,6 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.formats.perfetto_import_heads import number
+from trnprof.tracer.formats.protobuf_wire import (
+    FIXED64,
+    LENGTH,
+    VARINT,
+    Bytes,
+    Ints,
+    read_fixed64,
+    read_key,
+    read_varint,
+    signed,
+    skip_value,
+)
 from trnprof.tracer.formats.value_tokens import (
     BINARY,
     BOOL,
@@ -28,20 +42,6 @@ from trnprof.tracer.formats.value_tokens import (
     TEXT,
     UINT,
     WORD,
-)
-from trnprof.tracer.formats.perfetto_import_heads import number
-from trnprof.tracer.formats.protobuf_wire import (
-    FIXED64,
-    LENGTH,
-    VARINT,
-    Bytes,
-    Ints,
-    compiled,
-    read_fixed64,
-    read_key,
-    read_varint,
-    signed,
-    skip_value,
 )
 
 _A: Final = pb.DebugAnnotation
@@ -87,7 +87,8 @@ class Sink(NamedTuple):
 
 
 @compiled
-def _put(sink: Sink, token: int, what: int, first: int, second: int) -> int:
+def put_token(sink: Sink, token: int, what: int, first: int, second: int) -> int:
+    """Write one token; the position after it."""
     if token >= sink.kind.size:
         return token
     sink.kind[token], sink.a[token], sink.b[token] = what, first, second
@@ -113,7 +114,7 @@ def put_annotation(
         frame = stack[depth - 1]
         content, after = _next_member(data, frame)
         if content < 0:
-            token = _put(sink, token, frame[CLOSE], 0, 0)
+            token = put_token(sink, token, frame[CLOSE], 0, 0)
             depth -= 1
         elif frame[KEYS] == _NEWER:
             is_dict = frame[CLOSE] == CLOSE_OBJECT
@@ -154,7 +155,7 @@ def _open(
     stack: NDArray[np.int64],
     depth: int,
 ) -> tuple[Any, Any]:
-    token = _put(sink, token, OPEN_OBJECT if is_dict else OPEN_ARRAY, 0, 0)
+    token = put_token(sink, token, OPEN_OBJECT if is_dict else OPEN_ARRAY, 0, 0)
     frame = stack[depth]
     frame[AT], frame[END], frame[MEMBERS], frame[KEYS] = low, high, members, keys
     frame[CLOSE] = CLOSE_OBJECT if is_dict else CLOSE_ARRAY
@@ -200,15 +201,15 @@ def _value(
             elif kind != NULL:
                 what, first = kind, signed(bits != 0) if kind == BOOL else bits
     if has_key and key_low >= 0:
-        token = _put(sink, token, KEY_TEXT, key_low, key_high)
+        token = put_token(sink, token, KEY_TEXT, key_low, key_high)
     elif has_key:
-        token = _put(sink, token, KEY, key, 0)
+        token = put_token(sink, token, KEY, key, 0)
     if members == _NESTED:
         return _older_value(data, first, second, sink, token, stack, depth)
     if members == 0:
-        return _put(sink, token, what, first, second), depth
+        return put_token(sink, token, what, first, second), depth
     if depth >= MAX_DEPTH:
-        return _put(sink, token, NULL, 0, 0), depth
+        return put_token(sink, token, NULL, 0, 0), depth
     return _open(members == _DICT, low, high, members, _NEWER, sink, token, stack, depth)
 
 
@@ -265,9 +266,9 @@ def _older_value(
     elif typed == _N_ARRAY_TYPE:
         members = _N_ARRAY
     if members == 0:
-        return _put(sink, token, what, first, second), depth
+        return put_token(sink, token, what, first, second), depth
     if depth >= MAX_DEPTH:
-        return _put(sink, token, NULL, 0, 0), depth
+        return put_token(sink, token, NULL, 0, 0), depth
     is_dict = members == _N_VALUES
     keys = low if is_dict else _OLDER_ARRAY
     return _open(is_dict, low, high, members, keys, sink, token, stack, depth)
@@ -285,6 +286,6 @@ def _older_key(data: Bytes, frame: Ints, sink: Sink, token: int) -> int:
         at = after
         if field == _N_KEYS and wire == LENGTH:
             frame[KEYS] = at
-            return _put(sink, token, KEY_TEXT, read_varint(data, value, end)[1], after)
+            return put_token(sink, token, KEY_TEXT, read_varint(data, value, end)[1], after)
     frame[KEYS] = end
-    return _put(sink, token, KEY_TEXT, 0, 0)
+    return put_token(sink, token, KEY_TEXT, 0, 0)

@@ -11,19 +11,33 @@ import numpy as np
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from trnprof.tracer.formats.value_tokens import MAX_DEPTH, Tokens
-from trnprof.tracer.formats.perfetto_import_annotations import Sink, put_annotation
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.formats.perfetto_import_annotations import Sink, put_annotation, put_token
 from trnprof.tracer.formats.perfetto_import_heads import number
 from trnprof.tracer.formats.protobuf_wire import (
+    FIXED64,
     LENGTH,
     VARINT,
     Bytes,
     Ints,
-    compiled,
     read_fixed64,
     read_key,
     read_varint,
+    signed,
     skip_value,
+)
+from trnprof.tracer.formats.value_tokens import (
+    BINARY,
+    BOOL,
+    HEX,
+    INT,
+    KEY,
+    MAX_DEPTH,
+    NONE,
+    NULL,
+    TEXT,
+    UINT,
+    Tokens,
 )
 
 _E: Final = pb.TrackEvent
@@ -44,6 +58,45 @@ _END_FLOW: Final = number(_E, "terminating_flow_ids")
 _END_FLOW_OLD: Final = number(_E, "terminating_flow_ids_old")
 _LEGACY: Final = number(_E, "legacy_event")
 _LEGACY_NAME: Final = number(pb.TrackEvent.LegacyEvent, "name_iid")
+_BIND_ID: Final = number(pb.TrackEvent.LegacyEvent, "bind_id")
+_DIRECTION: Final = number(pb.TrackEvent.LegacyEvent, "flow_direction")
+_IN: Final = int(pb.TrackEvent.LegacyEvent.FLOW_IN)
+_OUT: Final = int(pb.TrackEvent.LegacyEvent.FLOW_OUT)
+_IN_OUT: Final = int(pb.TrackEvent.LegacyEvent.FLOW_INOUT)
+
+SENDS, FORWARDS, RECEIVES, PASSES, ENDS = range(5)
+"""What an event does with a flow: the first three in the older form, which begins only by sending."""
+
+_MAX_FIELD: Final = 1 << 14
+FIELD: Final = 1
+"""``b`` of a KEY token that is the number of a field of TrackEvent."""
+
+
+_READ: Final = (
+    "category_iids", "categories", "name_iid", "name", "type", "track_uuid", "counter_value", "double_counter_value",
+    "extra_counter_track_uuids", "extra_counter_values", "extra_double_counter_track_uuids", "extra_double_counter_values",
+    "flow_ids_old", "flow_ids", "terminating_flow_ids_old", "terminating_flow_ids", "debug_annotations", "legacy_event",
+)  # fmt: skip
+
+
+def _others() -> NDArray[np.int8]:
+    """By number, the token of a TrackEvent's field that is only kept; NULL for what its wire type says, NONE for those that are read."""
+    tokens = np.full(_MAX_FIELD, NULL, np.int8)
+    for field in pb.TrackEvent.DESCRIPTOR.fields:
+        kind = field.cpp_type
+        is_text = field.type == field.TYPE_STRING
+        if kind in (field.CPPTYPE_INT32, field.CPPTYPE_INT64):
+            tokens[field.number] = INT
+        elif kind == field.CPPTYPE_BOOL:
+            tokens[field.number] = BOOL
+        elif field.type != field.TYPE_FIXED64 and kind != field.CPPTYPE_DOUBLE:
+            tokens[field.number] = TEXT if is_text else NULL
+        if field.name in _READ:
+            tokens[field.number] = NONE
+    return tokens
+
+
+_OTHERS: Final = _others()
 
 OWN_TRACK: Final = -1
 """``order`` of a counter sample that is on the event's own track."""
@@ -52,7 +105,7 @@ OWN_TRACK: Final = -1
 class Lists(NamedTuple):
     """What events list, flat, in their order: ``event`` is the index of the event.
 
-    Of categories: ``bits`` is an iid, or 0 where ``low`` and ``high`` are a text. Of flows: ``bits`` is the id, ``mark`` 1 for one that ends.
+    Of categories: ``bits`` is an iid, or 0 where ``low`` and ``high`` are a text. Of flows: ``bits`` is the id, ``mark`` what the event does with it.
     Of counter samples: ``bits`` of the value, ``mark`` 1 for a double, ``low`` its order among the event's extra values of its kind or OWN_TRACK,
     ``high`` 1 where the track is that of the defaults, else ``uuid`` has it.
     """
@@ -135,11 +188,11 @@ def _sizes(data: Bytes, low: Ints, high: Ints, sizes: Ints) -> None:
             after = skip_value(data, value, end, wire)
             if field in (_CATEGORY, _CATEGORY_IID):
                 sizes[0] += after - at
-            elif field in (_FLOW, _FLOW_OLD, _END_FLOW, _END_FLOW_OLD):
+            elif field in (_FLOW, _FLOW_OLD, _END_FLOW, _END_FLOW_OLD, _LEGACY):
                 sizes[1] += after - at
             elif field in (_COUNTER, _DOUBLE_COUNTER, _EXTRA, _EXTRA_DOUBLE):
                 sizes[2] += after - at
-            elif field == _ANNOTATION:
+            elif field == _ANNOTATION or (field < _OTHERS.size and _OTHERS[field] != NONE):
                 sizes[3] += after - at
             at = after
 
@@ -159,7 +212,7 @@ def _bodies(
     sink: Sink,
 ) -> tuple[int, int, int]:
     category, flow, sample, token = 0, 0, 0, 0
-    stack = np.zeros((MAX_DEPTH + 2, 5), np.int64)
+    stack, legacy = np.zeros((MAX_DEPTH + 2, 5), np.int64), np.zeros(3, np.uint64)
     for i in range(low.size):
         at, end = low[i], high[i]
         first_sample = sample
@@ -180,13 +233,44 @@ def _bodies(
                 flow = _flow(data, content, after, field, i, flows, flow)
             elif field in (_COUNTER, _DOUBLE_COUNTER, _EXTRA, _EXTRA_DOUBLE):
                 sample = _sample(data, content, after, field, i, samples, first_sample, sample)
-            elif field == _LEGACY and wire == LENGTH and name[i] == np.uint64(0):
-                name[i] = _legacy_name(data, content, after)
+            elif field < _OTHERS.size and _OTHERS[field] != NONE:
+                if wants_tokens[i]:
+                    token = _other(data, value, end, field, wire, sink, token)
+            elif field == _LEGACY and wire == LENGTH:
+                legacy[:] = np.uint64(0)
+                _read_legacy(data, content, after, legacy)
+                if name[i] == np.uint64(0):
+                    name[i] = legacy[0]
+                flow = _legacy_flow(legacy, i, flows, flow)
             at = after
         if sample > first_sample:
             _own_tracks(data, low[i], end, samples, first_sample, sample)
         starts[i + 1] = token
     return category, flow, sample
+
+
+@compiled
+def _fixed32(data: Bytes, at: int) -> Any:
+    value = np.uint64(0)
+    for i in range(4):
+        value |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return value
+
+
+@compiled
+def _other(data: Bytes, at: int, end: int, field: int, wire: int, sink: Sink, token: int) -> int:
+    """The tokens of a field that is only kept: messages as they are."""
+    token = put_token(sink, token, KEY, field, FIELD)
+    if wire == VARINT:
+        bits = signed(read_varint(data, at, end)[0])
+        kind = _OTHERS[field] if _OTHERS[field] in (INT, BOOL) else UINT
+        return put_token(sink, token, kind, bits, 0)
+    if wire == LENGTH:
+        kind = TEXT if _OTHERS[field] == TEXT else BINARY
+        size, content = read_varint(data, at, end)
+        return put_token(sink, token, kind, content, content + np.int64(size))
+    bits = signed(read_fixed64(data, at)) if wire == FIXED64 else signed(_fixed32(data, at))
+    return put_token(sink, token, HEX, bits, 0)
 
 
 @compiled
@@ -213,7 +297,7 @@ def _flow(data: Bytes, at: int, end: int, field: int, event: int, lists: Lists, 
         if at < 0:
             break
         lists.event[count], lists.bits[count] = event, bits
-        lists.mark[count] = field in (_END_FLOW, _END_FLOW_OLD)
+        lists.mark[count] = ENDS if field in (_END_FLOW, _END_FLOW_OLD) else PASSES
         count += 1
     return count
 
@@ -254,13 +338,33 @@ def _element(data: Bytes, at: int, end: int, is_fixed: bool) -> tuple[Any, Any]:
 
 
 @compiled
-def _legacy_name(data: Bytes, at: int, end: int) -> Any:
+def _read_legacy(data: Bytes, at: int, end: int, out: NDArray[np.uint64]) -> None:
+    """Interned name, id of a flow and its direction."""
     while at < end:
         field, wire, value = read_key(data, at, end)
-        if field == _LEGACY_NAME and wire == VARINT:
-            return read_varint(data, value, end)[0]
+        if wire == VARINT:
+            bits = read_varint(data, value, end)[0]
+            if field == _LEGACY_NAME:
+                out[0] = bits
+            elif field == _BIND_ID:
+                out[1] = bits
+            elif field == _DIRECTION:
+                out[2] = bits
         at = skip_value(data, value, end, wire)
-    return np.uint64(0)
+
+
+@compiled
+def _legacy_flow(legacy: NDArray[np.uint64], event: int, lists: Lists, count: int) -> int:
+    if legacy[2] == _OUT:
+        role = SENDS
+    elif legacy[2] == _IN_OUT:
+        role = FORWARDS
+    elif legacy[2] == _IN:
+        role = RECEIVES
+    else:
+        return count
+    lists.event[count], lists.bits[count], lists.mark[count] = event, legacy[1], role
+    return count + 1
 
 
 @compiled

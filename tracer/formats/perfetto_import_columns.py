@@ -14,7 +14,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.formats.perfetto_import_bodies import FIELD
+from trnprof.tracer.formats.perfetto_import_state import (
+    ARGUMENT_NAMES,
+    ARGUMENT_STRINGS,
+    Strings,
+)
+from trnprof.tracer.formats.protobuf_wire import Ints, texts
 from trnprof.tracer.formats.value_tokens import (
     BOOL,
     DOUBLE,
@@ -29,15 +37,10 @@ from trnprof.tracer.formats.value_tokens import (
     Tokens,
     Vocabulary,
 )
-from trnprof.tracer.formats.perfetto_import_state import (
-    ARGUMENT_NAMES,
-    ARGUMENT_STRINGS,
-    Strings,
-)
-from trnprof.tracer.formats.protobuf_wire import Ints, texts
 from trnprof.tracer.formats.xplane_names import source_line
 from trnprof.tracer.schema import CATEGORIES, MEMORIES, WAIT_REASONS
 
+_FIELDS: Final = {f.number: f.name for f in pb.TrackEvent.DESCRIPTOR.fields}
 _OP_TEXTS: Final = ("op", "module", "phase", "shapes", "source")
 _INT32: Final = 2**31 - 1
 _MOST_DTYPES: Final = 100
@@ -54,8 +57,12 @@ def resolved(tokens: Tokens, scopes: Ints, strings: Strings) -> Tokens:
     scope = np.repeat(scopes, np.diff(tokens.starts))
     kind, a = tokens.kind.copy(), tokens.a.copy()
     written = np.flatnonzero(kind == KEY_TEXT)
+    fields = np.flatnonzero((kind == KEY) & (tokens.b == FIELD))
+    for number in np.unique(a[fields]).tolist():
+        name = f"TrackEvent.{_FIELDS.get(number, number)}"
+        a[fields[tokens.a[fields] == number]] = strings.number(name)
     for what, table in ((KEY, ARGUMENT_NAMES), (WORD, ARGUMENT_STRINGS)):
-        at = np.flatnonzero(kind == what)
+        at = np.flatnonzero((kind == what) & ((what == WORD) | (tokens.b != FIELD)))
         a[at] = strings.tables[table].words(scope[at], a[at].view(np.uint64))
     if len(written):
         keys = texts(tokens.data, a[written], tokens.b[written]).dictionary_encode()
@@ -67,7 +74,7 @@ def resolved(tokens: Tokens, scopes: Ints, strings: Strings) -> Tokens:
 def rendered(tokens: Tokens, strings: Strings) -> pl.Series:
     """The JSON of what was not lifted out; the tokens cannot be used afterwards."""
     at = np.flatnonzero((tokens.kind == KEY) | (tokens.kind == WORD))
-    used, index = np.unique(tokens.a[at], return_inverse=True)
+    used, index = _distinct(tokens.a[at], len(strings.words))
     words = [strings.words[u] if u >= 0 else "?" for u in used.tolist()]
     tokens.a[at] = index
     return pl.Series(tokens.render(Vocabulary.of(words)))
@@ -75,10 +82,19 @@ def rendered(tokens: Tokens, strings: Strings) -> pl.Series:
 
 def words_of(strings: Strings, numbers: Ints) -> pl.Series:
     """Strings by number, null for -1."""
-    used, index = np.unique(numbers, return_inverse=True)
+    used, index = _distinct(numbers, len(strings.words))
     words = [strings.words[u] if u >= 0 else None for u in used.tolist()]
     column = pl.Series(words, dtype=pl.String)
     return column.gather(index) if len(index) else column
+
+
+def _distinct(numbers: Ints, bound: int) -> tuple[Ints, Ints]:
+    """The distinct of some numbers from -1 to ``bound`` - 1, ascending, and the place of each among them: without sorting."""
+    place = np.zeros(bound + 1, np.int64)
+    place[numbers + 1] = 1
+    used = np.flatnonzero(place)
+    place[used] = np.arange(len(used))
+    return used - 1, place[numbers + 1]
 
 
 def spread(count: int, rows: Ints, values: Any, type_: pa.DataType) -> pa.Array:
@@ -152,6 +168,8 @@ def event_columns(tokens: Tokens, strings: Strings, count: int) -> dict[str, pa.
         ("descriptor_bytes", pa.int32(), _INT32),
     ):
         columns[name] = spread(count, *_whole_numbers(tokens, key(name), most), type_)
+    ready = _take(tokens, key("ready_ns"), lambda kind, _: kind == INT)
+    columns["ready_ns"] = spread(count, ready.rows, ready.a, pa.int64())
     flops = _take(tokens, key("flops"), lambda kind, _: kind == DOUBLE).floats()
     columns["flops"] = spread(count, *flops, pa.float64())
     truths = _take(tokens, key("is_transpose"), lambda kind, _: kind == BOOL)
@@ -178,7 +196,8 @@ def _word_column(
 ) -> pa.Array:
     """A column of few distinct interned strings."""
     key = strings.number(name)
-    used = np.unique(_take(tokens, key, lambda kind, _: kind == WORD, keep=True).a)
+    found = _take(tokens, key, lambda kind, _: kind == WORD, keep=True)
+    used = _distinct(found.a, len(strings.words))[0]
     used = used[used >= 0]
     if words is None:
         used = used[:_MOST_DTYPES]

@@ -1,4 +1,4 @@
-"""Which events does a Perfetto file hold, when, on which track, and which beginning belongs to which end?
+"""Which events does a Perfetto file hold, when and on which track?
 
 The first of two passes over the file: nothing but what places each event is kept, 45 bytes an event.
 """
@@ -6,34 +6,27 @@ The first of two passes over the file: nothing but what places each event is kep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.formats.perfetto_import_blocks import PlacedBlock, counted, placed_blocks
 from trnprof.tracer.formats.perfetto_import_clocks import Clocks, trace_times
 from trnprof.tracer.formats.perfetto_import_heads import (
-    BEGIN,
+    BY_ID,
     BY_SEQUENCE,
     COMPLETE,
     END,
     NONE,
     Heads,
-    read_heads,
 )
-from trnprof.tracer.formats.perfetto_import_packets import Block, Packets
-from trnprof.tracer.formats.perfetto_import_state import (
-    READ,
-    STATELESS,
-    Placed,
-    Sequences,
-)
+from trnprof.tracer.formats.perfetto_import_state import STATELESS, Sequences
+from trnprof.tracer.formats.perfetto_import_timing import Timing
 from trnprof.tracer.formats.perfetto_import_tracks import Track, Tracks
-from trnprof.tracer.formats.protobuf_wire import Ints, compiled
+from trnprof.tracer.formats.protobuf_wire import Ints
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.source import ByteStream
 
@@ -61,78 +54,6 @@ _LOSSES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class PlacedBlock:
-    """A block of packets in the state of their sequences; ``chosen`` are the packets with an event that counts."""
-
-    block: Block
-    placed: Placed
-    messages: list[tuple[int, Any]]
-    chosen: Ints
-    heads: Heads
-
-
-def placed_blocks(
-    stream: ByteStream, audit: Audit, label: str, sequences: Sequences, clocks: Clocks | None
-) -> Iterator[PlacedBlock]:
-    """All blocks of a file, with their events that can be read; the same ones in each pass."""
-    for block in Packets(stream, audit, label):
-        messages = _controls(block)
-        placed = sequences.advance(block.envelopes, messages, clocks)
-        envelopes = block.envelopes
-        chosen = np.flatnonzero((envelopes.event_low >= 0) & (placed.fate == READ))
-        low, high = envelopes.event_low[chosen], envelopes.event_high[chosen]
-        heads = read_heads(block.data, low, high, placed.defaults[chosen], *sequences.tracks())
-        yield PlacedBlock(block, placed, messages, chosen, heads)
-
-
-def _controls(block: Block) -> list[tuple[int, Any]]:
-    """The packets that have a say, parsed; damaged ones are marked as such."""
-    found = []
-    for packet in np.flatnonzero(block.envelopes.is_control).tolist():
-        try:
-            found.append((packet, block.message(packet)))
-        except DecodeError:
-            block.envelopes.is_damaged[packet] = True
-    return found
-
-
-@dataclass
-class Timing:
-    """All events of a file, by number in the order of the file.
-
-    Attributes:
-        kind: BEGIN, END, INSTANT, SAMPLE or COMPLETE.
-        time_ns: on the trace's clock; known where ``is_timed``.
-        complete, lasted_ns: which ones are COMPLETE, and how long each took.
-        track: index into ``tracks``.
-        tracks: in order of their first event.
-        partner: END of a BEGIN and the other way round; -1 for none.
-        ends_have_annotations: whether an END says something that belongs to its slice.
-        base_unix_ns: Unix time of the trace clock's zero, None if unknown.
-    """
-
-    kind: NDArray[np.int8]
-    time_ns: Ints
-    is_timed: NDArray[np.bool_]
-    complete: Ints
-    lasted_ns: Ints
-    track: NDArray[np.int32]
-    tracks: list[Track]
-    partner: Ints
-    ends_have_annotations: bool
-    base_unix_ns: int | None
-
-    def end_ns(self, unfinished: int) -> Ints:
-        """End of each event that begins something; ``unfinished`` for one that never ends."""
-        ends = self.time_ns.copy()
-        ends[self.complete] += self.lasted_ns
-        begins = np.flatnonzero(self.kind == BEGIN)
-        partner = self.partner[begins]
-        ends[begins] = np.where(partner >= 0, self.time_ns[partner], unfinished)
-        return ends
-
-
 @dataclass
 class _Gathered:
     """What the first pass gathers, a part a block."""
@@ -148,7 +69,13 @@ class _Gathered:
 
 
 class Survey:
-    """The first pass."""
+    """The first pass.
+
+    Attributes:
+        packets: how many there are.
+        tracks: what is known of them.
+        needs_labels: names and categories decide which BEGIN an END ends, or which track an event is on.
+    """
 
     def __init__(self, audit: Audit, label: str) -> None:
         self._audit = audit
@@ -160,14 +87,15 @@ class Survey:
         self._phases: Counter[int] = Counter()
         self._clocks_used: Counter[int] = Counter()
         self._damaged = 0
-        self._annotated_ends = False
+        self._telling_ends = False
+        self.needs_labels = False
         self.tracks = Tracks()
         self.clocks = Clocks()
-        self.sequences = Sequences()
+        self.sequences = Sequences(label)
         self.packets = 0
 
     def run(self, stream: ByteStream) -> Timing:
-        """Read the file once."""
+        """Read the file once; its slices are still to be paired."""
         for each in placed_blocks(stream, self._audit, self._label, self.sequences, self.clocks):
             self._messages(each)
             self._events(each)
@@ -175,9 +103,7 @@ class Survey:
             self.packets += len(envelopes.data)
             self._fates.update(_counts(each.placed.fate))
             self._others.update(_counts(envelopes.data))
-        timing = self._timing()
-        self._findings(timing)
-        return timing
+        return self._timing()
 
     def _messages(self, each: PlacedBlock) -> None:
         for packet, message in each.messages:
@@ -215,7 +141,9 @@ class Survey:
         self._damaged += int(heads.is_damaged.sum())
         other = (heads.kind == NONE) & ~heads.is_damaged
         self._phases.update(_counts(heads.phase[other]))
-        self._annotated_ends |= bool((heads.has_annotations & (heads.kind == END)).any())
+        self._telling_ends |= bool((heads.says_more & (heads.kind == END)).any())
+        self.needs_labels |= bool((heads.has_label & (heads.kind == END)).any())
+        self.needs_labels |= bool((heads.track_kind >= BY_ID).any())
         kept = counted(heads)
         gathered, packets = self._gathered, chosen[kept]
         gathered.kind.append(heads.kind[kept])
@@ -260,22 +188,21 @@ class Survey:
             unreliable="totals",
             count=int((has_time & ~known).sum()),
         )
-        is_timed = has_time & known
-        partner = _partners(kind, times, is_timed, track)
         return Timing(
             kind,
             times,
-            is_timed,
+            has_time & known,
             complete,
             lasted,
             track,
             list(self._codes),
-            partner,
-            self._annotated_ends,
+            np.zeros(0, np.int64),
+            self._telling_ends,
             self.clocks.unix_offset_ns(target),
         )
 
-    def _findings(self, timing: Timing) -> None:
+    def tell(self, timing: Timing) -> None:
+        """Put into the audit what is doubtful, once slices are paired."""
         add, label = self._audit.add, self._label
         loss = "totals, and slices that never end or never begin"
         add(
@@ -307,10 +234,10 @@ class Survey:
 
     def _not_imported(self) -> None:
         for phase, count in sorted(self._phases.items()):
-            name = f"phase {chr(phase)!r}" if 32 < phase < 127 else f"phase {phase}"
             self._audit.add(
-                "not_imported", "note", f"{self._label}, legacy {name}",
-                "legacy track events of a phase that is not imported", count=count,
+                "not_imported", "warning", f"{self._label}, {_phase_name(phase)}",
+                "track events of a kind that is not imported were left out",
+                unreliable="totals", count=count,
             )  # fmt: skip
         for number, count in sorted(self._others.items()):
             name = _PACKET_FIELDS.get(number, f"field {number}")
@@ -322,10 +249,11 @@ class Survey:
                 )  # fmt: skip
 
 
-def counted(heads: Heads) -> NDArray[np.bool_]:
-    """Which events have a number: the same ones in each pass."""
-    is_event: NDArray[np.bool_] = heads.kind != NONE
-    return is_event & ~heads.is_damaged
+def _phase_name(phase: int) -> str:
+    if phase > 0:
+        return f"legacy phase {chr(phase)!r}" if 32 < phase < 127 else f"legacy phase {phase}"
+    types = {-number: str(name) for name, number in pb.TrackEvent.Type.items()}
+    return types.get(phase, f"type {-phase}")
 
 
 def _counts(values: NDArray[Any]) -> dict[int, int]:
@@ -341,30 +269,3 @@ def _joined(parts: list[Any], type_: Any) -> Any:
         at += len(part)
         parts[index] = None
     return out
-
-
-def _partners(
-    kind: NDArray[np.int8], times: Ints, is_timed: NDArray[np.bool_], track: NDArray[np.int32]
-) -> Ints:
-    """Which BEGIN each END ends: the last one open on its track, in order of time, and of the file at the same time."""
-    partner = np.full(len(kind), -1, np.int64)
-    chosen = np.flatnonzero(is_timed & ((kind == BEGIN) | (kind == END)))
-    order = np.lexsort((times[chosen], track[chosen]))
-    _pair(chosen[order], kind, track, partner)
-    return partner
-
-
-@compiled
-def _pair(order: Ints, kind: NDArray[np.int8], track: NDArray[np.int32], partner: Ints) -> None:
-    stack = np.empty(order.size, np.int64)
-    depth, current = 0, -1
-    for event in order:
-        if track[event] != current:
-            depth, current = 0, track[event]
-        if kind[event] == BEGIN:
-            stack[depth] = event
-            depth += 1
-        elif depth > 0:
-            depth -= 1
-            partner[event] = stack[depth]
-            partner[stack[depth]] = event

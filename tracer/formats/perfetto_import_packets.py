@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.compiled import compiled
 from trnprof.tracer.formats.protobuf_wire import (
     CUT,
     LENGTH,
     VARINT,
     Bytes,
     Ints,
-    compiled,
     frame,
     read_key,
     read_varint,
@@ -37,6 +37,11 @@ MAX_EXPANDED_BYTES: Final = 64 << 20
 _MAX_NESTING: Final = 2
 
 _FIELDS: Final = pb.TracePacket.DESCRIPTOR.fields_by_name
+
+
+def text(value: str | bytes) -> str:
+    """A string of a parsed message, which protobuf hands out as bytes where it is not UTF-8; those bytes become U+FFFD."""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def field_number(name: str) -> int:

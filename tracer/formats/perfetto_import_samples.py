@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from trnprof.tracer.formats.perfetto_import_bodies import OWN_TRACK, Lists
-from trnprof.tracer.formats.perfetto_import_events import Timing
 from trnprof.tracer.formats.perfetto_import_heads import BY_UUID, SAMPLE
-from trnprof.tracer.formats.perfetto_import_state import Defaults
+from trnprof.tracer.formats.perfetto_import_state import Defaults, Sequences
+from trnprof.tracer.formats.perfetto_import_timing import Timing
 from trnprof.tracer.formats.perfetto_import_tracks import Tracks
-from trnprof.tracer.formats.protobuf_wire import Ints, compiled
+from trnprof.tracer.formats.protobuf_wire import Ints
 from trnprof.tracer.ingest.stage import Stage
+
+_MANY_SUMS: Final = 100_000
 
 
 class Samples:
     """Counter samples of a file; increments are summed from one block to the next."""
 
-    def __init__(self, stage: Stage, timing: Timing, tracks: Tracks) -> None:
+    def __init__(self, stage: Stage, timing: Timing, tracks: Tracks, sequences: Sequences) -> None:
         self._stage = stage
+        self._sequences = sequences
         self._timing = timing
         self._tracks = tracks
-        self._sums: dict[int, tuple[int, float]] = {}
+        self._sums: dict[tuple[int, int], float] = {}
 
     def add(
         self,
@@ -29,7 +34,6 @@ class Samples:
         numbers: Ints,
         scopes: Ints,
         defaults: Ints,
-        known: list[Defaults],
     ) -> None:
         """Put the samples of a block into the stage.
 
@@ -37,13 +41,12 @@ class Samples:
             samples: the values; ``event`` is the index in the following arrays.
             numbers: of the events in ``Timing``.
             scopes: of the events.
-            defaults: index into ``known``, -1 for none.
-            known: all defaults.
+            defaults: index into those of the sequences, -1 for none.
         """
         if not len(samples.event):
             return
         timing, event = self._timing, samples.event
-        uuid, has_track = _track_of(samples, timing, numbers, defaults, known)
+        uuid, has_track = _track_of(samples, timing, numbers, defaults, self._sequences.defaults)
         is_valid = has_track & timing.is_timed[numbers[event]]
         is_valid &= (samples.low != OWN_TRACK) | (timing.kind[numbers[event]] == SAMPLE)
         chosen = np.flatnonzero(is_valid)
@@ -59,18 +62,29 @@ class Samples:
 
     def _track(self, uuid: int, time: Ints, value: NDArray[np.float64], scopes: Ints) -> None:
         described = self._tracks.described((BY_UUID, uuid))
-        if described.multiplier:
+        if described.multiplier > 0:
             value = value * described.multiplier
         if described.is_incremental:
-            scope, total = self._sums.get(uuid, (-1, 0.0))
-            value = _running(value, scopes, scope, total)
-            self._sums[uuid] = (int(scopes[-1]), float(value[-1]))
+            value = self._summed(uuid, value, scopes)
         finite = np.isfinite(value)
         self._stage.add_counters(
             timeline=self._tracks.counter_timeline(self._stage, (BY_UUID, uuid)),
             timestamp_ns=time[finite],
             value=value[finite],
         )
+
+    def _summed(self, uuid: int, value: NDArray[np.float64], scopes: Ints) -> NDArray[np.float64]:
+        """Sums of increments: each scope has its own, which begins at 0."""
+        sums = np.zeros(len(value))
+        order = np.argsort(scopes, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(scopes[order])) + 1):
+            key = (uuid, int(scopes[part[0]]))
+            sums[part] = np.cumsum(np.append(self._sums.get(key, 0.0), value[part]))[1:]
+            self._sums[key] = float(sums[part[-1]])
+        if len(self._sums) > _MANY_SUMS:
+            live = self._sequences.live_scopes()
+            self._sums = {key: total for key, total in self._sums.items() if key[1] in live}
+        return sums
 
 
 def _track_of(
@@ -97,17 +111,3 @@ def _track_of(
         has[at] = inside
         uuid[at[inside]] = flat[starts[row[inside]] + order[inside]]
     return uuid, has
-
-
-@compiled
-def _running(
-    values: NDArray[np.float64], scopes: Ints, scope: int, total: float
-) -> NDArray[np.float64]:
-    """Sums of increments, which begin anew with each scope."""
-    sums = np.zeros(values.size)
-    for i in range(values.size):
-        if scopes[i] != scope:
-            scope, total = scopes[i], 0.0
-        total += values[i]
-        sums[i] = total
-    return sums

@@ -7,24 +7,28 @@ trusted after lost packets until it does. Each stretch between two beginnings is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.formats.perfetto_import_clocks import (
     FIRST_SEQUENCE_CLOCK,
     LAST_SEQUENCE_CLOCK,
     Clocks,
     clock_key,
 )
-from trnprof.tracer.formats.perfetto_import_packets import Envelopes
-from trnprof.tracer.formats.protobuf_wire import Ints, compiled
+from trnprof.tracer.formats.perfetto_import_packets import Envelopes, text
+from trnprof.tracer.formats.protobuf_wire import Ints
 
 _NEEDS: Final = int(pb.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
 _CLEARS: Final = int(pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
 _DENSE_IIDS: Final = 1024
+_MAX_SEQUENCES: Final = 1 << 17
+_MAX_MULTIPLIER: Final = 2**40
 
 READ, STATELESS, DAMAGED = range(3)
 """What becomes of a packet: it is read; its sequence has no valid state, which it needs; its bytes are damaged."""
@@ -61,15 +65,64 @@ class Placed:
     defaults: Ints
 
 
-@dataclass
-class _Set:
-    """A clock of a sequence is set: ``packet`` in the block, and what it shows from then on."""
+class _Said(NamedTuple):
+    """What n packets of a block say: see ``Envelopes``; ``new_defaults`` is an index, -1 for none, ``default_clock`` the clock of each of these."""
 
-    packet: list[int] = field(default_factory=list)
-    slot: list[int] = field(default_factory=list)
-    value: list[int] = field(default_factory=list)
-    multiplier: list[int] = field(default_factory=list)
-    is_incremental: list[bool] = field(default_factory=list)
+    sequence: Ints
+    flags: Ints
+    is_cleared: NDArray[np.bool_]
+    is_dropped: NDArray[np.bool_]
+    timestamp: Ints
+    has_timestamp: NDArray[np.bool_]
+    clock: Ints
+    new_defaults: Ints
+    default_clock: Ints
+
+
+class _Settings(NamedTuple):
+    """Clocks of sequences are set: by which packet of the block, which of the 64, and what it shows from then on."""
+
+    packet: Ints
+    clock: Ints
+    value_ns: Ints
+    multiplier: Ints
+    is_incremental: NDArray[np.bool_]
+
+
+class _State(NamedTuple):
+    """State of m sequences: defaults as an index (-1 for none), and (m, 64) clocks of their own."""
+
+    scope: Ints
+    is_valid: NDArray[np.bool_]
+    defaults: Ints
+    multiplier: NDArray[np.int64]
+    is_incremental: NDArray[np.bool_]
+    shown_ns: NDArray[np.int64]
+    next_scope: Ints
+
+    def grown(self, count: int) -> _State:
+        """With sequences added until there are ``count``, each in a scope of its own."""
+        old = len(self.scope)
+        first = int(self.next_scope[0])
+        self.next_scope[0] += count - old
+        scope = np.concatenate([self.scope, np.arange(first, first + count - old)])
+        rest = (("is_valid", False), ("defaults", -1), ("multiplier", 1), ("is_incremental", False), ("shown_ns", 0))  # fmt: skip
+        wider = {}
+        for name, value in rest:
+            array = getattr(self, name)
+            wider[name] = np.full((count, *array.shape[1:]), value, array.dtype)
+            wider[name][:old] = array
+        return self._replace(scope=scope, **wider)
+
+
+class _Found(NamedTuple):
+    """What ``Placed`` holds, filled packet by packet."""
+
+    fate: NDArray[np.int8]
+    scope: Ints
+    clock: Ints
+    value_ns: Ints
+    defaults: Ints
 
 
 class Sequences:
@@ -80,18 +133,22 @@ class Sequences:
         lost: packets that say that packets before them were lost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        """No packet was met yet.
+
+        Args:
+            label: of the file, for errors.
+        """
+        self._label = label
         self.defaults: list[Defaults] = []
         self.lost = 0
         self._defaults_numbers: dict[Defaults, int] = {}
         self._numbers: dict[int, int] = {}
-        self._scope = np.zeros(0, np.int64)
-        self._valid = np.zeros(0, np.bool_)
-        self._current = np.zeros(0, np.int64)
-        self._multiplier = np.ones((0, 64), np.int64)
-        self._incremental = np.zeros((0, 64), np.bool_)
-        self._shown = np.zeros((0, 64), np.int64)
-        self._next_scope = np.zeros(1, np.int64)
+        nothing = np.zeros((0, 64), np.int64)
+        self._state = _State(
+            np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64),
+            nothing, nothing > 0, nothing, np.zeros(1, np.int64),
+        )  # fmt: skip
 
     def number(self, sequence: int) -> int:
         """Dense number of a sequence."""
@@ -103,7 +160,7 @@ class Sequences:
 
     def live_scopes(self) -> set[int]:
         """Scopes that later packets may still refer to."""
-        return set(self._scope.tolist())
+        return set(self._state.scope.tolist())
 
     def advance(
         self, envelopes: Envelopes, messages: list[tuple[int, Any]], clocks: Clocks | None
@@ -114,30 +171,30 @@ class Sequences:
             envelopes: of its packets.
             messages: packets that have a say, by index, parsed.
             clocks: takes the snapshots; None when they were taken before.
+
+        Raises:
+            ProfileError: more sequences than any recording has, each of which needs memory.
         """
         distinct, index = np.unique(envelopes.sequence, return_inverse=True)
         dense = np.array([self.number(s) for s in distinct.tolist()], np.int64)
         sequence = dense[index] if len(index) else np.zeros(0, np.int64)
-        self._grow()
-        row, settings = self._messages(messages, sequence, clocks)
-        count = len(sequence)
-        fate = np.where(envelopes.is_damaged, DAMAGED, READ).astype(np.int8)
-        scope, clock, value, current = (np.zeros(count, np.int64) for _ in range(4))
-        new_defaults = np.full(count, -1, np.int64)
-        for packet, defaults in row.items():
-            new_defaults[packet] = defaults
-        default_clock = np.array([d.clock for d in self.defaults] or [0], np.int64)
+        if len(self._numbers) > _MAX_SEQUENCES:
+            raise ProfileError(
+                f"{self._label}: more than {_MAX_SEQUENCES:,} packet sequences: no recording has so many, the file is damaged"
+            )
+        if len(self._numbers) > len(self._state.scope):
+            self._state = self._state.grown(len(self._numbers))
+        new_defaults, settings = self._messages(messages, sequence, clocks)
         self.lost += int(envelopes.is_dropped.sum())
-        _advance(
-            sequence, envelopes.flags, envelopes.is_cleared, envelopes.is_dropped,
-            envelopes.timestamp, envelopes.has_timestamp, envelopes.clock, new_defaults, default_clock,
-            np.array(settings.packet, np.int64), np.array(settings.slot, np.int64),
-            np.array(settings.value, np.int64), np.array(settings.multiplier, np.int64),
-            np.array(settings.is_incremental, np.bool_),
-            self._scope, self._valid, self._current, self._multiplier, self._incremental, self._shown,
-            self._next_scope, fate, scope, clock, value, current,
+        said = _Said(
+            sequence, envelopes.flags, envelopes.is_cleared, envelopes.is_dropped, envelopes.timestamp,
+            envelopes.has_timestamp, envelopes.clock, new_defaults,
+            np.array([d.clock for d in self.defaults] or [0], np.int64),
         )  # fmt: skip
-        return Placed(fate, scope, sequence, clock, value, current)
+        fate = np.where(envelopes.is_damaged, DAMAGED, READ).astype(np.int8)
+        found = _Found(fate, *(np.zeros(len(sequence), np.int64) for _ in range(4)))
+        _advance(said, settings, self._state, found)
+        return Placed(fate, found.scope, sequence, found.clock, found.value_ns, found.defaults)
 
     def tracks(self) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """By index into ``defaults``: the track's uuid, and whether there is one."""
@@ -151,37 +208,26 @@ class Sequences:
             self.defaults.append(defaults)
         return number
 
-    def _grow(self) -> None:
-        more = len(self._numbers) - len(self._scope)
-        if more <= 0:
-            return
-        size = more + len(self._scope)
-        first = int(self._next_scope[0])
-        self._next_scope[0] += more
-        self._scope = np.concatenate([self._scope, np.arange(first, first + more)])
-        self._valid = np.concatenate([self._valid, np.zeros(more, np.bool_)])
-        self._current = np.concatenate([self._current, np.full(more, -1, np.int64)])
-        for name, value in (("_multiplier", 1), ("_incremental", False), ("_shown", 0)):
-            old = getattr(self, name)
-            new = np.full((size, 64), value, old.dtype)
-            new[: len(old)] = old
-            setattr(self, name, new)
-
     def _messages(
         self, messages: list[tuple[int, Any]], sequence: Ints, clocks: Clocks | None
-    ) -> tuple[dict[int, int], _Set]:
-        rows: dict[int, int] = {}
-        settings = _Set()
+    ) -> tuple[Ints, _Settings]:
+        """New defaults of each packet, -1 for none, and the clocks that are set."""
+        new_defaults = np.full(len(sequence), -1, np.int64)
+        settings: list[tuple[int, int, int, int, bool]] = []
         for packet, message in messages:
             if message.HasField("trace_packet_defaults"):
-                rows[packet] = self._defaults_number(_defaults(message.trace_packet_defaults))
+                defaults = _defaults(message.trace_packet_defaults)
+                new_defaults[packet] = self._defaults_number(defaults)
             if message.HasField("clock_snapshot"):
                 shown = _snapshot(message.clock_snapshot, packet, int(sequence[packet]), settings)
                 if clocks is not None:
                     clocks.snapshots.append(shown)
                     if message.clock_snapshot.primary_trace_clock:
                         clocks.primary = int(message.clock_snapshot.primary_trace_clock)
-        return rows, settings
+        columns = zip(*settings, strict=True) if settings else [()] * 5
+        types = (np.int64, np.int64, np.int64, np.int64, np.bool_)
+        arrays: list[Any] = [np.array(c, t) for c, t in zip(columns, types, strict=True)]
+        return new_defaults, _Settings(*arrays)
 
 
 def _defaults(message: Any) -> Defaults:
@@ -194,20 +240,19 @@ def _defaults(message: Any) -> Defaults:
     )
 
 
-def _snapshot(message: Any, packet: int, sequence: int, settings: _Set) -> dict[int, int]:
+def _snapshot(
+    message: Any, packet: int, sequence: int, settings: list[tuple[int, int, int, int, bool]]
+) -> dict[int, int]:
     """What a snapshot shows by clock; those of the sequence are set, too."""
     shown: dict[int, int] = {}
     for clock in message.clocks:
-        value = int(clock.timestamp)
-        if FIRST_SEQUENCE_CLOCK <= clock.clock_id <= LAST_SEQUENCE_CLOCK:
-            multiplier = min(int(clock.unit_multiplier_ns) or 1, 2**40)
-            value = _wrapped(value * multiplier)
-            settings.packet.append(packet)
-            settings.slot.append(sequence * 64 + clock.clock_id - FIRST_SEQUENCE_CLOCK)
-            settings.value.append(value)
-            settings.multiplier.append(multiplier)
-            settings.is_incremental.append(bool(clock.is_incremental))
-        shown[clock_key(int(clock.clock_id), sequence)] = _wrapped(value)
+        number, value = int(clock.clock_id), int(clock.timestamp)
+        if FIRST_SEQUENCE_CLOCK <= number <= LAST_SEQUENCE_CLOCK:
+            multiplier = min(int(clock.unit_multiplier_ns) or 1, _MAX_MULTIPLIER)
+            value *= multiplier
+            at, is_incremental = number - FIRST_SEQUENCE_CLOCK, bool(clock.is_incremental)
+            settings.append((packet, at, _wrapped(value), multiplier, is_incremental))
+        shown[clock_key(number, sequence)] = _wrapped(value)
     return shown
 
 
@@ -216,74 +261,56 @@ def _wrapped(value: int) -> int:
 
 
 @compiled
-def _advance(
-    sequence: Ints,
-    flags: Ints,
-    is_cleared: NDArray[np.bool_],
-    is_dropped: NDArray[np.bool_],
-    timestamp: Ints,
-    has_timestamp: NDArray[np.bool_],
-    clock_id: Ints,
-    new_defaults: Ints,
-    default_clock: Ints,
-    set_packet: Ints,
-    set_slot: Ints,
-    set_value: Ints,
-    set_multiplier: Ints,
-    set_incremental: NDArray[np.bool_],
-    scopes: Ints,
-    valid: NDArray[np.bool_],
-    current: Ints,
-    multiplier: NDArray[np.int64],
-    incremental: NDArray[np.bool_],
-    shown: NDArray[np.int64],
-    next_scope: Ints,
-    fate: NDArray[np.int8],
-    scope: Ints,
-    clock: Ints,
-    value: Ints,
-    defaults: Ints,
-) -> None:
+def _advance(packets: _Said, settings: _Settings, state: _State, out: _Found) -> None:
     setting = 0
-    for i in range(sequence.size):
-        s = sequence[i]
-        if fate[i] != READ:
+    for i in range(packets.sequence.size):
+        s = packets.sequence[i]
+        if out.fate[i] != READ:
             continue
-        if is_cleared[i] or flags[i] & _CLEARS:
-            scopes[s] = next_scope[0]
-            next_scope[0] += 1
-            valid[s] = True
-            current[s] = -1
-        elif is_dropped[i]:
-            valid[s] = False
-        if new_defaults[i] >= 0:
-            current[s] = new_defaults[i]
-        while setting < set_packet.size and set_packet[setting] <= i:
-            if set_packet[setting] == i:
-                at = set_slot[setting] % 64
-                multiplier[s, at] = set_multiplier[setting]
-                incremental[s, at] = set_incremental[setting]
-                shown[s, at] = set_value[setting]
-            setting += 1
-        scope[i] = scopes[s]
-        defaults[i] = current[s]
-        if flags[i] & _NEEDS and not valid[s]:
-            fate[i] = STATELESS
-            continue
-        if not has_timestamp[i]:
-            continue
-        used = clock_id[i]
-        if used == 0 and current[s] >= 0:
-            used = default_clock[current[s]]
-        if used >= 64 and used <= 127:
-            at = used - 64
-            time = timestamp[i] * multiplier[s, at]
-            if incremental[s, at]:
-                time += shown[s, at]
-                shown[s, at] = time
-            clock[i], value[i] = -(s * 64 + at) - 1, time
-        else:
-            clock[i], value[i] = used, timestamp[i]
+        if packets.is_cleared[i] or packets.flags[i] & _CLEARS:
+            state.scope[s] = state.next_scope[0]
+            state.next_scope[0] += 1
+            state.is_valid[s] = True
+            state.defaults[s] = -1
+        elif packets.is_dropped[i]:
+            state.is_valid[s] = False
+        if packets.new_defaults[i] >= 0:
+            state.defaults[s] = packets.new_defaults[i]
+        setting = _set_clocks(settings, state, s, i, setting)
+        out.scope[i], out.defaults[i] = state.scope[s], state.defaults[s]
+        if packets.flags[i] & _NEEDS and not state.is_valid[s]:
+            out.fate[i] = STATELESS
+        elif packets.has_timestamp[i]:
+            used = packets.clock[i]
+            if used == 0 and state.defaults[s] >= 0:
+                used = packets.default_clock[state.defaults[s]]
+            out.clock[i], out.value_ns[i] = _shown(state, s, used, packets.timestamp[i])
+
+
+@compiled
+def _set_clocks(settings: _Settings, state: _State, s: int, packet: int, setting: int) -> int:
+    """Set the clocks that a packet of sequence ``s`` sets; the place of the next setting."""
+    while setting < settings.packet.size and settings.packet[setting] <= packet:
+        if settings.packet[setting] == packet:
+            at = settings.clock[setting]
+            state.multiplier[s, at] = settings.multiplier[setting]
+            state.is_incremental[s, at] = settings.is_incremental[setting]
+            state.shown_ns[s, at] = settings.value_ns[setting]
+        setting += 1
+    return setting
+
+
+@compiled
+def _shown(state: _State, s: int, clock: int, timestamp: int) -> tuple[Any, Any]:
+    """``clock_key`` of a timestamp on a clock as a packet of sequence ``s`` names it, and what it showed in ns."""
+    if clock < FIRST_SEQUENCE_CLOCK or clock > LAST_SEQUENCE_CLOCK:
+        return np.int64(clock), np.int64(timestamp)
+    at = clock - FIRST_SEQUENCE_CLOCK
+    time = timestamp * state.multiplier[s, at]
+    if state.is_incremental[s, at]:
+        time += state.shown_ns[s, at]
+        state.shown_ns[s, at] = time
+    return np.int64(-(s * 64 + at) - 1), time
 
 
 @dataclass
@@ -364,8 +391,8 @@ class Strings:
         """The interned strings of a packet."""
         for table, name in zip(self.tables, TABLES, strict=True):
             for entry in getattr(message.interned_data, name):
-                text = entry.str.decode("utf-8", "replace") if name == TABLES[-1] else entry.name
-                table.add(scope, int(entry.iid), self.number(text))
+                word = text(entry.str if name == TABLES[-1] else entry.name)
+                table.add(scope, int(entry.iid), self.number(word))
 
     def forget(self, live: set[int]) -> None:
         """Drop the tables of scopes that are over."""

@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.formats.perfetto_import_heads import BY_SEQUENCE, BY_UUID
+from trnprof.tracer.formats.perfetto_import_packets import text
+from trnprof.tracer.formats.perfetto_tracks import EMULATED
 from trnprof.tracer.ingest.stage import Stage, Timeline
 
 _MERGE: Final = pb.TrackDescriptor.SiblingMergeBehavior
@@ -28,9 +31,8 @@ _STREAM: Final = re.compile(r"stream\b", re.IGNORECASE)
 _MODULE: Final = re.compile(r"module|scope|source|steps?\b|HBM$", re.IGNORECASE)
 _MAX_DEPTH: Final = 64
 
-BY_UUID, BY_SEQUENCE, BY_ID = range(3)
-Track = tuple[int, int]
-"""What a track is known by: BY_UUID, BY_SEQUENCE or BY_ID, and uuid, dense number of the sequence, or id."""
+Track = tuple[int, ...]
+"""What a track is known by: BY_UUID, BY_SEQUENCE or BY_ID (…), and uuid, dense number of the sequence, or id with the hash of a name."""
 
 
 @dataclass
@@ -63,9 +65,14 @@ class _Placed:
 
 
 class Tracks:
-    """All tracks of a file, and the timelines they become."""
+    """All tracks of a file, and the timelines they become.
+
+    Attributes:
+        is_emulated: trnprof's export says that no such hardware ran.
+    """
 
     def __init__(self) -> None:
+        self.is_emulated = False
         self._by_uuid: dict[int, Described] = {}
         self._of_sequence: dict[int, Described] = {}
         self._process_names: dict[int, str] = {}
@@ -76,19 +83,20 @@ class Tracks:
     def describe(self, message: Any) -> None:
         """Take a TrackDescriptor."""
         track = self._by_uuid.setdefault(int(message.uuid), Described(place=len(self._by_uuid)))
-        name = message.name or message.static_name or message.atrace_name
+        name = text(message.name or message.static_name or message.atrace_name)
         track.name = name or track.name
+        self.is_emulated |= text(message.description).endswith(EMULATED)
         if message.HasField("parent_uuid"):
             track.parent = int(message.parent_uuid)
         if message.HasField("process"):
             process = message.process
-            name = process.process_name or " ".join(process.cmdline)
+            name = text(process.process_name) or " ".join(map(text, process.cmdline))
             track.process = (int(process.pid), name or (track.process or (0, ""))[1])
             self._process_names.setdefault(int(process.pid), "")
             self._process_names[int(process.pid)] = name or self._process_names[int(process.pid)]
         if message.HasField("thread"):
             thread = message.thread
-            name = thread.thread_name or (track.thread or (0, 0, ""))[2]
+            name = text(thread.thread_name) or (track.thread or (0, 0, ""))[2]
             track.thread = (int(thread.pid), int(thread.tid), name)
         if message.HasField("counter"):
             _describe_counter(track, message.counter)
@@ -97,18 +105,18 @@ class Tracks:
         if message.HasField("sibling_merge_behavior"):
             track.merge = int(message.sibling_merge_behavior)
         if message.HasField("sibling_merge_key"):
-            track.merge_key = message.sibling_merge_key
+            track.merge_key = text(message.sibling_merge_key)
         elif message.HasField("sibling_merge_key_int"):
             track.merge_key = str(message.sibling_merge_key_int)
 
     def describe_sequence(self, sequence: int, message: Any) -> None:
         """Take the older ThreadDescriptor, which is of the sequence that it stands on."""
-        name = message.thread_name
+        name = text(message.thread_name)
         self._of_sequence[sequence] = Described(thread=(int(message.pid), int(message.tid), name))
 
     def described(self, track: Track) -> Described:
         """What is known of a track."""
-        kind, key = track
+        kind, key = track[:2]
         known = (
             self._by_uuid if kind == BY_UUID else self._of_sequence if kind == BY_SEQUENCE else {}
         )
@@ -128,7 +136,7 @@ class Tracks:
             The host's name, empty if there is none or more than one.
         """
         self._hosts = {t.parent for t in self._by_uuid.values() if _CHIP.fullmatch(t.name)} - {0}
-        for kind, uuid in used:
+        for kind, uuid in (t[:2] for t in used):
             if kind == BY_UUID:
                 self._hosts.discard(uuid)
             for each in self._chain(uuid) if kind == BY_UUID else ():
@@ -146,7 +154,7 @@ class Tracks:
             track: the track.
             first_name: name of its first event, for tracks that have none.
         """
-        kind, key = track
+        kind, key = track[:2]
         if kind == BY_UUID and key in self._by_uuid:
             number = self._place(stage, key).number
             if number is not None:
@@ -289,7 +297,7 @@ def _order(track: Described) -> int:
 def _describe_counter(track: Described, message: Any) -> None:
     track.is_counter = True
     if message.unit_name:
-        track.unit = message.unit_name
+        track.unit = text(message.unit_name)
     elif message.HasField("unit"):
         track.unit = _UNITS.get(message.unit, "1")
     elif message.type == pb.CounterDescriptor.COUNTER_THREAD_TIME_NS:

@@ -23,6 +23,9 @@ from trnprof.tracer.units import format_rate
 _SHARED_KINDS: Final = ("host", "chip", "core", "fabric")
 _UNITS: Final = {"B": pb.CounterDescriptor.UNIT_SIZE_BYTES, "ns": pb.CounterDescriptor.UNIT_TIME_NS}
 
+EMULATED: Final = "emulated by trnprof: no such hardware ran"
+"""Part of the description of a host in an emulated trace."""
+
 _FIRST: Final = -(2**32)
 """Before every sort_order."""
 
@@ -215,7 +218,7 @@ def _description(trace: Trace, row: Row) -> str:
     parts = []
     if row["parent_id"] is None and trace.is_simulation and row["kind"] == "host":
         system = trace.system.get("name", "an unnamed system")
-        parts.append(f"{system}, emulated by trnprof: no such hardware ran")
+        parts.append(f"{system}, {EMULATED}")
     if row["peak_flops"] is not None:
         parts.append(f"peak {format_rate(row['peak_flops'], 'FLOP/s')}")
     if row["peak_bytes_per_s"] is not None:

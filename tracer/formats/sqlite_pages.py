@@ -1,8 +1,8 @@
-"""What do the pages of an SQLite file say, read as columns?
+"""Where in an SQLite file do the rows of a table lie? Its tree of pages, and records that go on over several of them.
 
 SQLite's file format is frozen and documented (sqlite.org/fileformat2.html). Its library hands out one value a call: 5 million rows of
 19 columns took 9.8 s through ADBC's driver and longer through Python's module, and both stop at the first damaged page. Here the
-leaf pages of a table are decoded by compiled loops into columns, in 2 s, and a damaged page or row costs only itself.
+leaf pages of a table are decoded by compiled loops into columns (``sqlite_records``), in 2 s, and a damaged page or row costs only itself.
 
 Everything in the file is distrusted: each offset, length and page number is checked, each page belongs to one place only, and
 nothing is allocated by a number that was not checked against the file.
@@ -10,26 +10,18 @@ nothing is allocated by a number that was not checked against the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from trnprof.tracer.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 MAX_RECORD_BYTES: Final = 4 << 20
 """A longer row is cut here; what lies beyond is null. Nothing that is imported comes near."""
-
-INTEGER: Final = 0
-REAL: Final = 1
-TEXT: Final = 2
-"""What is wanted of a column."""
 
 _TABLE_INTERIOR: Final = 0x05
 _TABLE_LEAF: Final = 0x0D
@@ -37,43 +29,9 @@ _MAX_LEVELS: Final = 20
 """SQLite's own limit on the depth of a tree."""
 
 
-def _inlined(function: _F) -> _F:
-    inlined: _F = njit(inline="always")(function)
-    return inlined
-
-
 @compiled
-def _big_endian(data: Bytes, at: int, size: int) -> int:
-    """A two's complement number of 0 to 8 bytes."""
-    if size == 0:
-        return np.int64(0)
-    value = np.int64(np.int8(data[at]))
-    for i in range(1, size):
-        value = (value << 8) | np.int64(data[at + i])
-    return value
-
-
-@_inlined
-def _stored_integer(data: Bytes, at: int, size: int) -> int:
-    """A two's complement number of 1 to 8 bytes, by one load of eight bytes wherever there are eight."""
-    if at + 8 > len(data):
-        return _big_endian(data, at, size)
-    i = np.uint64(at)
-    high = (
-        np.uint64(data[i]) << np.uint64(56)
-        | np.uint64(data[i + np.uint64(1)]) << np.uint64(48)
-        | np.uint64(data[i + np.uint64(2)]) << np.uint64(40)
-        | np.uint64(data[i + np.uint64(3)]) << np.uint64(32)
-        | np.uint64(data[i + np.uint64(4)]) << np.uint64(24)
-        | np.uint64(data[i + np.uint64(5)]) << np.uint64(16)
-        | np.uint64(data[i + np.uint64(6)]) << np.uint64(8)
-        | np.uint64(data[i + np.uint64(7)])
-    )
-    return np.int64(high) >> np.int64(64 - 8 * size)
-
-
-@compiled
-def _unsigned(data: Bytes, at: int, size: int) -> int:
+def unsigned(data: Any, at: Any, size: Any) -> Any:
+    """A big-endian number of so many bytes."""
     value = np.int64(0)
     for i in range(size):
         value = (value << 8) | np.int64(data[at + i])
@@ -81,7 +39,7 @@ def _unsigned(data: Bytes, at: int, size: int) -> int:
 
 
 @compiled
-def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def varint(data: Any, at: Any, end: Any) -> Any:
     """SQLite's big-endian varint: value, and where it ends; -1 for the end if it runs out of ``end``."""
     value = np.int64(0)
     for i in range(8):
@@ -97,7 +55,18 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @compiled
-def _levels(data: Bytes, page_bytes: int, pages: int, root: int) -> int:
+def leaf_cells(data: Any, page_bytes: Any, usable: Any, page: Any) -> Any:
+    """Where a page begins, where its list of cells does, and how many there are; -1 if it is no leaf of a table."""
+    base = (page - 1) * page_bytes
+    head = base + 100 if page == 1 else base
+    cells = unsigned(data, head + 3, 2)
+    if data[head] != _TABLE_LEAF or head + 8 + 2 * cells > base + usable:
+        return base, head + 8, np.int64(-1)
+    return base, head + 8, cells
+
+
+@compiled
+def _levels(data: Any, page_bytes: Any, pages: Any, root: Any) -> Any:
     """Levels of interior pages above the leaves of a table, as its leftmost path has them; -1 if that path is damaged."""
     page = root
     for level in range(_MAX_LEVELS):
@@ -108,32 +77,36 @@ def _levels(data: Bytes, page_bytes: int, pages: int, root: int) -> int:
         if data[head] != _TABLE_INTERIOR:
             return -1
         at = head + 8
-        if _unsigned(data, head + 3, 2) > 0:
-            at = base + _unsigned(data, head + 12, 2)
-        page = _unsigned(data, at, 4) if at + 4 <= base + page_bytes else 0
+        if unsigned(data, head + 3, 2) > 0:
+            at = base + unsigned(data, head + 12, 2)
+        page = unsigned(data, at, 4) if at + 4 <= base + page_bytes else 0
         if page < 1 or page > pages:
             return -1
     return -1
 
 
-@compiled
-def leaf_pages(
-    data: Bytes, page_bytes: int, root: int, leaves: Ints, stack: Ints, seen: Bytes
-) -> tuple[int, int, int]:
+def leaf_pages(data: Bytes, page_bytes: int, pages: int, root: int) -> tuple[Ints, Bytes, int, int]:
     """The leaf pages of a table, in the order of its rows.
-
-    All leaves lie on one level, so that only interior pages are looked at: whether a leaf is one is seen when it is decoded.
 
     Args:
         data: the file.
         page_bytes: size of a page.
+        pages: whole pages in the file.
         root: number of the root page, from 1.
-        leaves, stack: int64[pages], overwritten.
-        seen: uint8[pages + 1], zero; set for each page of the tree.
 
     Returns:
-        How many leaves, how many pages are damaged, and the first of these (0 if none).
+        int64[leaves]: their page numbers; uint8[pages + 1]: 1 for each page of the tree; how many pages are damaged, and the first of
+        these (0 if none).
     """
+    leaves = np.empty(pages, np.int64)
+    seen = np.zeros(pages + 1, np.uint8)
+    count, damaged, first = _walk(data, page_bytes, root, leaves, np.empty(pages, np.int64), seen)
+    return leaves[:count].copy(), seen, damaged, first
+
+
+@compiled
+def _walk(data: Any, page_bytes: Any, root: Any, leaves: Any, stack: Any, seen: Any) -> Any:
+    """All leaves lie on one level, so that only interior pages are looked at: whether a leaf is one is seen when it is decoded."""
     pages = len(leaves)
     count, damaged, first_damaged = 0, 0, 0
     if root < 1 or root > pages:
@@ -151,36 +124,29 @@ def leaf_pages(
             leaves[count] = page
             count += 1
             continue
-        cells = _unsigned(data, head + 3, 2)
+        cells = unsigned(data, head + 3, 2)
         pointers = head + 12
-        if (
-            data[head] != _TABLE_INTERIOR
-            or pointers + 2 * cells > base + page_bytes
-            or level == _MAX_LEVELS
-        ):
-            damaged += 1
-            if first_damaged == 0:
-                first_damaged = page
-            continue
-        for i in range(cells, -1, -1):  # the rightmost child is taken last: pushed first
-            if i == cells:
-                child = _unsigned(data, head + 8, 4)
-            else:
-                at = base + _unsigned(data, pointers + 2 * i, 2)
-                child = _unsigned(data, at, 4) if at + 4 <= base + page_bytes else 0
+        is_damaged = data[head] != _TABLE_INTERIOR or level == _MAX_LEVELS
+        is_damaged |= pointers + 2 * cells > base + page_bytes
+        damaged += is_damaged
+        # the rightmost child is taken last: pushed first
+        for i in range(-1 if is_damaged else cells, -1, -1):
+            at = head + 8 if i == cells else base + unsigned(data, pointers + 2 * i, 2)
+            child = unsigned(data, at, 4) if at + 4 <= base + page_bytes else 0
             if child < 1 or child > pages or seen[child]:
+                is_damaged = True
                 damaged += 1
-                if first_damaged == 0:
-                    first_damaged = page
-                continue
-            seen[child] = 1
-            stack[depth] = child << 8 | (level + 1)
-            depth += 1
+            else:
+                seen[child] = 1
+                stack[depth] = child << 8 | (level + 1)
+                depth += 1
+        if is_damaged and first_damaged == 0:
+            first_damaged = page
     return count, damaged, first_damaged
 
 
 @compiled
-def _local_bytes(payload: int, usable: int) -> int:
+def local_bytes(payload: Any, usable: Any) -> Any:
     """How much of a record of so many bytes lies on its leaf page."""
     most = usable - 35
     if payload <= most:
@@ -190,313 +156,88 @@ def _local_bytes(payload: int, usable: int) -> int:
     return local if local <= most else least
 
 
-@compiled
 def measure(data: Bytes, page_bytes: int, usable: int, leaves: Ints) -> tuple[int, int]:
-    """Rows on these leaf pages at most, and bytes of those records that go on elsewhere, each cut at MAX_RECORD_BYTES."""
+    """Rows on some leaf pages at most, and bytes of those records that go on elsewhere, each cut at MAX_RECORD_BYTES."""
+    rows, spill = _measure(data, page_bytes, usable, leaves)
+    return int(rows), int(spill)
+
+
+@compiled
+def cell_at(data: Any, at: Any, base: Any, usable: Any, room: Any) -> Any:
+    """What the cell at a place of the leaf page at ``base`` says.
+
+    Args:
+        data: the file.
+        at: place of the cell.
+        base: place of its page.
+        usable: bytes of the page that SQLite uses.
+        room: bytes of the page that no cell before has taken: pages on which many cells share bytes are not SQLite's, and would
+            make far more of a file than it has.
+
+    Returns:
+        Bytes of the record; its row number; where it begins; how much of it lies here, -1 if that cannot be.
+    """
+    end = base + usable
+    payload, start = varint(data, at, end)
+    if start < 0 or payload < 1:
+        return payload, np.int64(0), start, np.int64(-1)
+    rowid, start = varint(data, start, end)
+    local = local_bytes(payload, usable)
+    link = 4 if local < payload else 0
+    if start < 0 or start + local + link > end or local + link > room:
+        return payload, rowid, start, np.int64(-1)
+    return payload, rowid, start, local
+
+
+@compiled
+def _measure(data: Any, page_bytes: Any, usable: Any, leaves: Any) -> Any:
     rows, spill = 0, 0
     for page in leaves:
-        base = (page - 1) * page_bytes
-        head = base + 100 if page == 1 else base
-        cells = _unsigned(data, head + 3, 2)
-        if data[head] != _TABLE_LEAF or head + 8 + 2 * cells > base + usable:
-            continue
-        rows += cells
+        base, pointers, cells = leaf_cells(data, page_bytes, usable, page)
+        room = usable
         for i in range(cells):
-            at = base + _unsigned(data, head + 8 + 2 * i, 2)
-            payload, after = _varint(data, at, base + usable)
-            if after > 0 and payload > usable - 35:
+            at = base + unsigned(data, pointers + 2 * i, 2)
+            payload, _, _, local = cell_at(data, at, base, usable, room)
+            if local < 0:
+                continue
+            rows += 1
+            room -= local
+            if local < payload:
                 spill += min(payload, MAX_RECORD_BYTES)
     return rows, spill
 
 
 @compiled
-def _assemble(
-    data: Bytes,
-    page_bytes: int,
-    usable: int,
-    at: int,
-    payload: int,
-    spill: Bytes,
-    used: int,
-    seen: Bytes,
-) -> int:
+def copy(source: Any, at: Any, target: Any, to: Any, size: Any) -> None:
+    """Copy bytes. A loop: slices compile five times as long and run no faster."""
+    for i in range(size):
+        target[to + i] = source[at + i]
+
+
+@compiled
+def assemble(
+    data: Any,
+    page_bytes: Any,
+    usable: Any,
+    at: Any,
+    payload: Any,
+    spill: Any,
+    used: Any,
+    seen: Any,
+) -> Any:
     """Copy a record that goes on elsewhere to ``spill[used:]``; how many bytes of it there are."""
     wanted = min(payload, MAX_RECORD_BYTES)
-    local = min(_local_bytes(payload, usable), wanted)
-    spill[used : used + local] = data[at : at + local]
+    local = local_bytes(payload, usable)
+    copy(data, at, spill, used, local)
     done = local
-    page = _unsigned(data, at + _local_bytes(payload, usable), 4)
+    page = unsigned(data, at + local, 4)
     while done < wanted:
         if page < 1 or page >= len(seen) or seen[page]:
             return done
         seen[page] = 1
         base = (page - 1) * page_bytes
         size = min(usable - 4, wanted - done)
-        spill[used + done : used + done + size] = data[base + 4 : base + 4 + size]
+        copy(data, base + 4, spill, used + done, size)
         done += size
-        page = _unsigned(data, base, 4)
+        page = unsigned(data, base, 4)
     return done
-
-
-@compiled
-def _serial_bytes(serial: int) -> int:
-    """Bytes of a value of this serial type, -1 for a reserved one."""
-    if serial >= 12:
-        return (serial - 12) >> 1
-    if serial <= 4:
-        return serial
-    if serial == 5:
-        return 6
-    if serial <= 7:
-        return 8
-    return 0 if serial <= 9 else -1
-
-
-@compiled
-def _integer_of_text(data: Bytes, at: int, size: int) -> tuple[int, bool]:
-    """A decimal integer of at most 18 digits written as text."""
-    first = at
-    if size > 0 and (data[at] == 45 or data[at] == 43):
-        first = at + 1
-    digits = at + size - first
-    if digits < 1 or digits > 18:
-        return np.int64(0), False
-    value = np.int64(0)
-    for i in range(first, at + size):
-        digit = np.int64(data[i]) - 48
-        if digit < 0 or digit > 9:
-            return np.int64(0), False
-        value = value * 10 + digit
-    return (-value if data[at] == 45 else value), True
-
-
-@compiled
-def _take_number(
-    data: Bytes,
-    at: int,
-    serial: int,
-    kind: int,
-    slot: int,
-    row: int,
-    values: NDArray[np.int64],
-    valid: NDArray[np.uint8],
-    bits: Ints,
-    real: NDArray[np.float64],
-) -> int:
-    """Put one number into its place; 1 if the value is of a type that does not fit. ``bits`` and ``real`` are one number."""
-    number = np.int64(0)
-    if serial <= 6:
-        number = _big_endian(data, at, _serial_bytes(serial))
-    elif serial == 7:
-        bits[0] = _big_endian(data, at, 8)
-        if kind == REAL:
-            number = bits[0]
-        elif abs(real[0]) < 9.2e18 and np.floor(real[0]) == real[0]:
-            number = np.int64(real[0])
-        else:
-            return 1
-    elif serial <= 9:
-        number = np.int64(serial - 8)
-    elif serial % 2 == 1:
-        number, fits = _integer_of_text(data, at, _serial_bytes(serial))
-        if not fits:
-            return 1
-    else:
-        return 1
-    if kind == REAL and serial != 7:
-        real[0] = np.float64(number)
-        number = bits[0]
-    values[slot, row] = number
-    valid[slot, row] = 1
-    return 0
-
-
-@compiled
-def _take_row(
-    data: Bytes,
-    at: int,
-    end: int,
-    shift: int,
-    rowid: int,
-    alias: int,
-    wanted: Ints,
-    kinds: Ints,
-    row: int,
-    values: NDArray[np.int64],
-    valid: NDArray[np.uint8],
-    spans: NDArray[np.int64],
-    bits: Ints,
-    real: NDArray[np.float64],
-) -> tuple[bool, int]:
-    """Put the record at ``data[at:end]`` into row ``row``: whether it is whole, and how many of its values do not fit."""
-    header, pointer = _varint(data, at, end)
-    header_end = at + header
-    if pointer < 0 or header < 1 or header_end > end:
-        return False, 0
-    body = header_end
-    column, misfits, slot = 0, 0, 0
-    slots = len(wanted)
-    while slot < slots and pointer < header_end:
-        serial = np.int64(data[pointer])
-        if serial < 0x80:
-            pointer += 1
-        else:
-            serial, pointer = _varint(data, pointer, header_end)
-            if pointer < 0 or serial < 0:
-                return False, misfits
-        if serial <= 4:
-            size = serial
-        else:
-            size = _serial_bytes(serial)
-            if size < 0:
-                return False, misfits
-        if column == wanted[slot]:
-            if body + size > end:
-                return shift > 0, misfits + 1  # of a record that goes on elsewhere, its start is kept
-            if serial == 0:
-                if column == alias:
-                    values[slot, row] = rowid
-                    valid[slot, row] = 1
-            elif kinds[slot] == INTEGER and serial <= 6:  # what nearly all values are
-                values[slot, row] = _stored_integer(data, body, size)
-                valid[slot, row] = 1
-            elif kinds[slot] == INTEGER and (serial == 8 or serial == 9):
-                values[slot, row] = serial - 8
-                valid[slot, row] = 1
-            elif kinds[slot] != TEXT:
-                misfits += _take_number(
-                    data, body, serial, kinds[slot], slot, row, values, valid, bits, real
-                )
-            elif serial >= 12:
-                values[slot, row] = body + shift
-                spans[slot, row] = size
-                valid[slot, row] = 1
-            else:
-                misfits += 1
-            slot += 1
-        body += size
-        column += 1
-    return True, misfits
-
-
-@compiled
-def extract(
-    data: Bytes,
-    page_bytes: int,
-    usable: int,
-    leaves: Ints,
-    alias: int,
-    wanted: Ints,
-    kinds: Ints,
-    values: NDArray[np.int64],
-    valid: NDArray[np.uint8],
-    spans: NDArray[np.int64],
-    spill: Bytes,
-    seen: Bytes,
-) -> tuple[int, int, int, int]:
-    """Decode the rows on leaf pages into columns.
-
-    Args:
-        data: the file.
-        page_bytes, usable: size of a page, and what of it SQLite uses.
-        leaves: numbers of leaf pages.
-        alias: the column that is another name of the row number, -1 if none.
-        wanted: ordinals of the columns that are wanted, ascending.
-        kinds: what is wanted of each.
-        values: int64[columns, rows], at least as many rows as ``measure`` said: integers, the bits of reals, or where in the file a text
-            lies (behind the file's end: in ``spill``).
-        valid: uint8[columns, rows], zero.
-        spans: int64[columns, rows]: bytes of a text; one row is enough where no texts are wanted.
-        spill: uint8 of as many bytes as ``measure`` said.
-        seen: uint8[pages + 1]: pages that have been used.
-
-    Returns:
-        Rows decoded, rows that could not be, values whose type does not fit, and pages that are no leaves.
-    """
-    row, lost, misfits, used, damaged = 0, 0, 0, 0, 0
-    bits = np.zeros(1, np.int64)
-    real = bits.view(np.float64)
-    for page in leaves:
-        base = (page - 1) * page_bytes
-        head = base + 100 if page == 1 else base
-        page_end = base + usable
-        cells = _unsigned(data, head + 3, 2)
-        if data[head] != _TABLE_LEAF or head + 8 + 2 * cells > page_end:
-            damaged += 1
-            continue
-        for i in range(cells):
-            at = base + _unsigned(data, head + 8 + 2 * i, 2)
-            payload, at = _varint(data, at, page_end)
-            rowid, at = _varint(data, max(at, base), page_end) if at > 0 else (np.int64(0), at)
-            if at < 0 or payload < 1:
-                lost += 1
-                continue
-            if payload <= usable - 35:
-                end = at + payload
-                if end > page_end:
-                    lost += 1
-                    continue
-                whole, misfit = _take_row(
-                    data, at, end, 0, rowid, alias, wanted, kinds, row, values, valid, spans, bits, real
-                )
-            else:
-                if at + _local_bytes(payload, usable) + 4 > page_end:
-                    lost += 1
-                    continue
-                size = _assemble(data, page_bytes, usable, at, payload, spill, used, seen)
-                whole, misfit = _take_row(
-                    spill,
-                    used,
-                    used + size,
-                    len(data),
-                    rowid,
-                    alias,
-                    wanted,
-                    kinds,
-                    row,
-                    values,
-                    valid,
-                    spans,
-                    bits,
-                    real,
-                )
-                used += size
-            misfits += misfit
-            if whole:
-                row += 1
-            else:
-                lost += 1
-                valid[:, row] = 0
-    return row, lost, misfits, damaged
-
-
-@compiled
-def gather_text(
-    data: Bytes,
-    spill: Bytes,
-    starts: Ints,
-    spans: Ints,
-    valid: Bytes,
-    offsets: NDArray[np.int32],
-    out: Bytes,
-) -> None:
-    """Copy texts side by side.
-
-    Args:
-        data, spill: where they lie: ``starts`` beyond the first are in the second.
-        starts, spans: int64[rows]: where, and bytes.
-        valid: uint8[rows]: null where 0.
-        offsets: int32[rows + 1], zero; filled.
-        out: uint8 of the sum of all valid spans.
-    """
-    at = 0
-    for row in range(len(starts)):
-        if valid[row]:
-            start, size = starts[row], spans[row]
-            if start < len(data):
-                out[at : at + size] = data[start : start + size]
-            else:
-                start -= len(data)
-                out[at : at + size] = spill[start : start + size]
-            at += size
-        offsets[row + 1] = at

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.formats import sqlite_pages as pages
+from trnprof.tracer.formats import sqlite_records as records
 from trnprof.tracer.formats.tables import Rows
 from trnprof.tracer.ingest.audit import Audit
 
@@ -28,7 +29,10 @@ _T = TypeVar("_T")
 SIGNATURE: Final = b"SQLite format 3\x00"
 _BLOCK_ROWS: Final = 1 << 15
 _BLOCK_SPILL_BYTES: Final = 32 << 20
-_MEASURED_PAGES: Final = 128
+_INDEX_PAGES: Final = (0x02, 0x0A)
+_MEASURED_BYTES: Final = 1 << 19
+_VIRTUAL: Final = 2
+"""How PRAGMA table_xinfo marks a column that is computed whenever it is read, and stored nowhere."""
 _NO_PAGES: Final = (
     "pages that are no part of a table, or lie beyond the end, were left out with their rows"
 )
@@ -82,7 +86,11 @@ class SqliteTables:
         self._page_bytes = int.from_bytes(head[16:18], "big")
         self._page_bytes = 65536 if self._page_bytes == 1 else self._page_bytes
         self._usable = self._page_bytes - head[20]
-        if self._page_bytes < 512 or self._page_bytes & (self._page_bytes - 1) or self._usable < 480:
+        if (
+            self._page_bytes < 512
+            or self._page_bytes & (self._page_bytes - 1)
+            or self._usable < 480
+        ):
             raise ProfileError(
                 f"{label}: impossible page size {self._page_bytes} at byte 16; the file is damaged"
             )
@@ -121,11 +129,11 @@ class SqliteTables:
         if table not in self._tables:
             return 0
         leaves, _ = self._leaves(table, told=False)
-        return sum(
-            pages.measure(self._data, self._page_bytes, self._usable, part)[0]
-            for part in np.array_split(leaves, max(1, len(leaves) // 4096))
-            if self._forget() is None
-        )
+        count = 0
+        for part in np.array_split(leaves, max(1, len(leaves) // 4096)):
+            count += pages.measure(self._data, self._page_bytes, self._usable, part)[0]
+            self._forget()
+        return count
 
     def scan(
         self,
@@ -140,16 +148,15 @@ class SqliteTables:
         if table not in self._tables:
             return
         known = {name: i for i, name in enumerate(self._tables[table].columns)}
-        asked = [(n, pages.INTEGER) for n in ints] + [(n, pages.REAL) for n in reals]
-        asked += [(n, pages.TEXT) for n in (*texts, *blobs)]
+        asked = [(n, records.INTEGER) for n in ints] + [(n, records.REAL) for n in reals]
+        asked += [(n, records.TEXT) for n in (*texts, *blobs)]
         wanted = sorted({known[n]: (n, kind) for n, kind in asked if n in known}.items())
         names = [(name, kind, name in blobs) for _, (name, kind) in wanted]
         ordinals = np.array([at for at, _ in wanted], np.int64)
         leaves, seen = self._leaves(table, told=True)
         totals = [0, 0, 0]
         decoded = (
-            self._decode(table, part, rows, spill, ordinals, names, seen)
-            for part, rows, spill in self._blocks(leaves)
+            self._decode(table, block, ordinals, names, seen) for block in self._blocks(leaves)
         )
         for block, doubts in _ahead(decoded):
             totals = [a + b for a, b in zip(totals, doubts, strict=True)]
@@ -208,25 +215,32 @@ class SqliteTables:
             for i in range(block.count):
                 if kind[i] != "table" or not name[i] or not root[i] or not sql[i]:
                     continue
+                if name[i].startswith("sqlite_"):  # SQLite's own, such as sqlite_sequence
+                    continue
                 columns, alias = _columns(sql[i], name[i])
-                if columns:
+                why = "its definition cannot be read" if not columns else ""
+                if self._is_index(root[i]):
+                    why = "it is stored WITHOUT ROWID, as Nsight Systems stores none"
+                if not why:
                     found[name[i]] = _Table(root[i], columns, alias)
-                else:
-                    self.audit.add(
-                        "unreadable_table",
-                        "error",
-                        f"{self.label}: {name[i]}",
-                        "its definition cannot be read; the table was left out",
-                        unreliable=f"everything that comes from {name[i]}",
-                    )
+                    continue
+                self.audit.add(
+                    "unreadable_table",
+                    "error",
+                    f"{self.label}: {name[i]}",
+                    f"{why}; the table was left out",
+                    unreliable=f"everything that comes from {name[i]}",
+                )
         return found
 
+    def _is_index(self, root: int) -> bool:
+        """Whether a root page is that of an index, which tables WITHOUT ROWID are."""
+        is_there = 1 < root <= self._pages
+        return is_there and int(self._data[(root - 1) * self._page_bytes]) in _INDEX_PAGES
+
     def _leaves(self, table: str, *, told: bool) -> tuple[pages.Ints, pages.Bytes]:
-        leaves = np.empty(self._pages, np.int64)
-        seen = np.zeros(self._pages + 1, np.uint8)
-        stack = np.empty(self._pages, np.int64)
-        count, damaged, first = pages.leaf_pages(
-            self._data, self._page_bytes, self._tables[table].root, leaves, stack, seen
+        leaves, seen, damaged, first = pages.leaf_pages(
+            self._data, self._page_bytes, self._pages, self._tables[table].root
         )
         if told:
             self.audit.add(
@@ -238,13 +252,14 @@ class SqliteTables:
                 count=damaged,
                 example=f"page {first} at byte {max(first - 1, 0) * self._page_bytes:,}",
             )
-        return leaves[:count].copy(), seen
+        return leaves, seen
 
     def _blocks(self, leaves: pages.Ints) -> Iterator[tuple[pages.Ints, int, int]]:
         """Leaf pages that are decoded together, their rows at most, and bytes that lie elsewhere."""
         first = rows = spill = 0
-        for at in range(0, len(leaves), _MEASURED_PAGES):
-            part = leaves[at : at + _MEASURED_PAGES]
+        measured = max(1, _MEASURED_BYTES // self._page_bytes)
+        for at in range(0, len(leaves), measured):
+            part = leaves[at : at + measured]
             more = pages.measure(self._data, self._page_bytes, self._usable, part)
             if more[1] > _BLOCK_SPILL_BYTES:
                 if first < at:
@@ -265,65 +280,40 @@ class SqliteTables:
     def _decode(
         self,
         table: str,
-        leaves: pages.Ints,
-        rows: int,
-        spill_bytes: int,
+        block: tuple[pages.Ints, int, int],
         ordinals: pages.Ints,
         names: Sequence[tuple[str, int, bool]],
         seen: pages.Bytes,
     ) -> tuple[Rows, list[int]]:
-        slots = len(ordinals)
-        has_text = any(kind == pages.TEXT for _, kind, _ in names)
-        values = np.empty((slots, rows + 1), np.int64)
-        valid = np.zeros((slots, rows + 1), np.uint8)
-        spans = np.empty((slots, rows + 1 if has_text else 1), np.int64)
-        spill = np.zeros(spill_bytes, np.uint8)
-        kinds = np.array([kind for _, kind, _ in names], np.int64)
-        count, *doubts = pages.extract(
+        leaves, rows, spill_bytes = block
+        found = records.decode(
             self._data,
-            self._page_bytes,
-            self._usable,
+            (self._page_bytes, self._usable),
             leaves,
-            self._tables[table].alias,
+            (rows, spill_bytes),
             ordinals,
-            kinds,
-            values,
-            valid,
-            spans,
-            spill,
+            np.array([kind for _, kind, _ in names], np.int64),
+            self._tables[table].alias,
             seen,
         )
         numbers: dict[str, tuple[NDArray[Any], NDArray[np.bool_]]] = {}
         words: dict[str, pa.Array] = {}
         for slot, (name, kind, is_blob) in enumerate(names):
-            column, is_valid = values[slot, :count], valid[slot, :count]
-            if kind == pages.TEXT:
-                words[name] = self._words(
-                    column, spans[slot, :count], is_valid, spill, is_blob, f"{table}.{name}"
-                )
+            if kind == records.TEXT:
+                words[name] = self._words(found, slot, is_blob, f"{table}.{name}")
             else:
-                typed = column.view(np.float64) if kind == pages.REAL else column
-                numbers[name] = (typed, is_valid.view(np.bool_))
+                column = found.values[slot]
+                typed = column.view(np.float64) if kind == records.REAL else column
+                numbers[name] = (typed, found.valid[slot].view(np.bool_))
         self._forget()
-        return Rows(count, numbers, words), doubts
+        doubts = [found.lost, found.misfits, found.damaged]
+        return Rows(found.values.shape[1], numbers, words), doubts
 
-    def _words(
-        self,
-        starts: pages.Ints,
-        spans: pages.Ints,
-        valid: pages.Bytes,
-        spill: pages.Bytes,
-        is_blob: bool,
-        where: str,
-    ) -> pa.Array:
-        offsets = np.zeros(len(starts) + 1, np.int32)
-        out = np.empty(int(spans[valid != 0].sum()), np.uint8)
-        pages.gather_text(self._data, spill, starts, spans, valid, offsets, out)
-        mask = pa.array(valid == 0)
-        bits = pa.array(valid != 0).buffers()[1]
-        buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(out)]
-        del mask
-        binary = pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+    def _words(self, found: records.Records, slot: int, is_blob: bool, where: str) -> pa.Array:
+        offsets, data = records.texts(self._data, found, slot)
+        bits = pa.array(found.valid[slot] != 0).buffers()[1]
+        buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(data)]
+        binary = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
         return binary if is_blob else as_text(binary, self.audit, f"{self.label}: {where}")
 
     def _forget(self) -> None:
@@ -378,12 +368,13 @@ def _columns(sql: str, name: str) -> tuple[tuple[str, ...], int]:
         try:
             empty.execute(sql)
             quoted = name.replace('"', '""')
-            rows = empty.execute(f'PRAGMA table_info("{quoted}")').fetchall()
+            rows = empty.execute(f'PRAGMA table_xinfo("{quoted}")').fetchall()
         except (sqlite3.Error, sqlite3.Warning, ValueError):
             return (), -1
         finally:
             empty.set_authorizer(None)
     empty.close()
-    keys = [row for row in rows if row[5]]
-    is_alias = len(keys) == 1 and str(keys[0][2]).upper() == "INTEGER"
-    return tuple(str(row[1]) for row in rows), int(keys[0][0]) if is_alias else -1
+    stored = [row for row in rows if row[6] != _VIRTUAL]
+    keys = [i for i, row in enumerate(stored) if row[5]]
+    is_alias = len(keys) == 1 and str(stored[keys[0]][2]).upper() == "INTEGER"
+    return tuple(str(row[1]) for row in stored), keys[0] if is_alias else -1

@@ -91,7 +91,9 @@ def _number_rows(table: NDArray[np.int64], slots: Ints, codes: Ints, first: Ints
 
 
 @compiled
-def _compact(codes: Ints, scratch: NDArray[np.int32], indices: NDArray[np.int32], used: Ints) -> int:
+def _compact(
+    codes: Ints, scratch: NDArray[np.int32], indices: NDArray[np.int32], used: Ints
+) -> int:
     count = 0
     for row in range(len(codes)):
         code = codes[row]

@@ -141,7 +141,5 @@ def _joined(blocks: Sequence[Rows], count: int) -> Rows:
         )
         for name in blocks[0].numbers
     }
-    words = {
-        name: pa.concat_arrays([b.words[name] for b in blocks]) for name in blocks[0].words
-    }
+    words = {name: pa.concat_arrays([b.words[name] for b in blocks]) for name in blocks[0].words}
     return Rows(count, numbers, words)

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.protobuf_wire import Bytes, Ints, compiled, texts, valid_utf8
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.formats.protobuf_wire import Bytes, Ints, texts, valid_utf8
 
 NONE: Final = 0
 KEY: Final = 1

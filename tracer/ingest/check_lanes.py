@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trnprof.tracer.compiled import compiled
 from trnprof.tracer.ingest.lanes import in_order, repeats
 
 SILENT_SHARE: Final = 0.1
@@ -55,41 +56,54 @@ def find_overlaps(
         fingerprint: as in ``Stage.add_events``.
         is_exclusive: whether the event's timeline runs one thing at a time.
     """
-    chosen = np.flatnonzero(is_exclusive)
+    chosen = slice(None) if is_exclusive.all() else np.flatnonzero(is_exclusive)
     order = in_order(timeline[chosen], start[chosen], end[chosen], int(timeline.max(initial=0)) + 1)
     twin = repeats(order, start[chosen], end[chosen], fingerprint[chosen])
-    rows = order.rows[twin[order.rows] < 0]
-    rows = chosen[rows]
+    rows = order.rows if (twin < 0).all() else order.rows[twin[order.rows] < 0]
+    rows = rows if isinstance(chosen, slice) else chosen[rows]
+    before_end, coverer = _overrun(timeline, start, end, rows)
+    is_late = before_end > 0
+    if not is_late.any():
+        return Overlaps(rows[:0], before_end[:0], coverer[:0], 0, 0, 0)
     s, e, t = start[rows], end[rows], timeline[rows]
-    is_first = np.concatenate([[True], t[1:] != t[:-1]]) if len(t) else np.empty(0, bool)
-    reach, reacher = _running_reach(e, is_first)
-    before = np.where(is_first, np.int64(np.iinfo(np.int64).min), np.roll(reach, 1))
-    is_late = s < before
-    is_covered = is_late & (e <= before) & (e > s)
-    new = np.where(is_late, np.maximum(e - before, 0), e - s)
+    is_covered = coverer >= 0
+    new = np.where(is_late, np.maximum(e - s - before_end, 0), e - s)
     touched = np.isin(t, t[is_late])
     return Overlaps(
         rows[is_late],
-        (before - s)[is_late],
-        np.sort(rows[np.unique(np.roll(reacher, 1)[is_covered])]),
+        before_end[is_late],
+        np.unique(coverer[is_covered]),
         int(is_covered.sum()),
         int((e - s)[touched].sum()),
         int(new[touched].sum()),
     )
 
 
-def _running_reach(end: Ints, is_first: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Latest end so far in each group, and the place it is of."""
-    if not len(end):
-        return end, end
-    low = int(end.min())
-    group = np.cumsum(is_first) - 1
-    # ranks instead of times, so that groups can be told apart in one number without overflow
-    _, rank = np.unique(end - low, return_inverse=True)
-    stacked = np.maximum.accumulate(rank + group * len(end))
-    is_new = np.concatenate([[True], stacked[1:] > stacked[:-1]])
-    place = np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0))
-    return end[place], place
+@compiled
+def _overrun(timeline: Any, start: Any, end: Any, rows: Any) -> Any:
+    """By how much each event begins before all earlier ones of its timeline have ended, and the earlier one that covers it (or -1).
+
+    Args:
+        timeline: number of each event's timeline.
+        start: ns.
+        end: ns.
+        rows: the events in order of timeline, start, longest first.
+    """
+    before_end = np.zeros(len(rows), np.int64)
+    coverer = np.full(len(rows), -1, np.int64)
+    last = np.int64(-1)
+    for place in range(len(rows)):
+        row = rows[place]
+        if last < 0 or timeline[row] != timeline[last]:
+            last = row
+            continue
+        if start[row] < end[last]:
+            before_end[place] = end[last] - start[row]
+            if start[row] < end[row] <= end[last]:
+                coverer[place] = last
+        if end[row] > end[last]:
+            last = row
+    return before_end, coverer
 
 
 def stops_early(owner: Ints, start: Ints, end: Ints, last_ns: int) -> list[tuple[int, int]]:

@@ -123,7 +123,8 @@ def audit_sources(ranks: Mapping[str, int], world_size: int | None) -> list[Find
             if world_size
             else f"the last one is rank {present[-1]}"
         )
-        message = f"{len(missing)} ranks have no profile here ({stated}): {_ranges(missing)}"
+        who = "1 rank has" if len(missing) == 1 else f"{len(missing)} ranks have"
+        message = f"{who} no profile here ({stated}): {_ranges(missing)}"
         findings.append(
             Finding(
                 "missing_ranks",

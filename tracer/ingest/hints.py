@@ -34,7 +34,7 @@ _BY_NAME: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     ),
     (
         (".csv", ".tsv"),
-        "a table of text, such as nsys stats prints; import the profile that it was made of",
+        f"a table of text, such as nsys stats prints; import the profile that it was made of: {_NSYS}",
     ),
     (
         (".et",),

@@ -144,6 +144,10 @@ def _first_fit(rows: Any, first: Any, start: Any, end: Any, is_left_out: Any) ->
             row = rows[place]
             if is_left_out[row]:
                 continue
+            if len(busy) == 1 and busy[0][1] == 0 and busy[0][0] <= start[row]:
+                busy[0] = (end[row], np.int64(0))  # one after the other: most of what devices do
+                lane[row] = 0
+                continue
             while len(busy) and busy[0][0] <= start[row]:
                 heapq.heappush(free, heapq.heappop(busy)[1])
             if len(free):

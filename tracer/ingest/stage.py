@@ -281,6 +281,13 @@ class Stage:
             stream.write_batch(batch)
         self.late = [*(name for name in self.late if name != column), column]
 
+    def set_ends(self, rows: ArrayLike, end_ns: ArrayLike) -> None:
+        """Give events that were appended unfinished their ends."""
+        self._times["end_ns"].flush()
+        ends = np.memmap(self.directory / "end_ns", TIMES["end_ns"], "r+")
+        ends[np.asarray(rows)] = end_ns
+        ends.flush()
+
     def late_column(self, column: str) -> pa.Array:
         """What ``set_late`` was given."""
         with pa.OSFile(str(self._late_path(column))) as file:

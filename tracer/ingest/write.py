@@ -254,6 +254,7 @@ def _write_events(
         columns["track_id"] = pa.array(track[rows].astype(np.uint32))
         columns["start_ns"] = pa.array(start)
         columns["duration_ns"] = pa.array(duration, mask=None if all_finish else unended)
+        columns["ready_ns"] = _shifted(columns["ready_ns"], plan.shift)
         kept = is_kept[rows]
         if not kept.all():
             columns = {name: values.filter(pa.array(kept)) for name, values in columns.items()}
@@ -268,6 +269,13 @@ def _write_events(
     if first_ns > last_ns:
         return ids, (0, 0)
     return ids, (first_ns, last_ns)
+
+
+def _shifted(times: pa.Array, shift: Shift) -> pa.Array:
+    """Times that may be null, on the clock of the trace."""
+    if times.null_count == len(times):
+        return times
+    return pc.if_else(times.is_valid(), pa.array(shift.of(times.fill_null(0).to_numpy())), None)
 
 
 def _first_believed(judged: Verdicts) -> int:

@@ -66,10 +66,14 @@ def scanned(
             None if a is None else json.loads(a) for a in attributes.to_pylist()
         ]
         start, end, has_ts, has_dur = block.times_ns()
-        columns["start_ns"] = [s if h else None for s, h in zip(start.tolist(), has_ts, strict=True)]
+        columns["start_ns"] = [
+            s if h else None for s, h in zip(start.tolist(), has_ts, strict=True)
+        ]
         columns["end_ns"] = [e if h else None for e, h in zip(end.tolist(), has_dur, strict=True)]
         columns["print"] = block.fingerprints().tolist()
-        rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        rows += [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
     assert len(rows) == scan.events
     kinds = {f.kind: f.count for f in audit.findings}
     return Scanned(rows, scan.header, kinds, scan)

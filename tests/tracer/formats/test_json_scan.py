@@ -53,7 +53,7 @@ def assert_same(found: Scanned, document: Any) -> None:
                 assert json.loads(row[name]) == event[name]
             else:
                 assert row[name] == text_of(event.get(name))
-        args = event.get("args")
+        args: Any = event.get("args")
         others = {k: v for k, v in event.items() if k not in (*MEMBERS, "args")}
         expected = dict(args) if isinstance(args, dict) else {} if args is None else {"args": args}
         if others:
@@ -228,7 +228,9 @@ def test_events_around_an_unreadable_one_are_kept(broken: bytes, block_bytes: in
 
 
 def test_members_behind_a_last_event_that_cannot_be_read_are_kept() -> None:
-    text = b'{"traceEvents":[{"ph":"X","name":"a"},{"ph":"X" oops],"baseTimeNanoseconds":17,"x":[1]}'
+    text = (
+        b'{"traceEvents":[{"ph":"X","name":"a"},{"ph":"X" oops],"baseTimeNanoseconds":17,"x":[1]}'
+    )
     for block_bytes in (1, 7, 1000):
         found = scanned(text, block_bytes)
         assert [r["name"] for r in found.rows] == ["a"]
@@ -247,8 +249,10 @@ def test_the_array_may_lack_its_bracket() -> None:
 
 def test_other_members_may_be_of_any_size_and_events_may_come_twice() -> None:
     long = b"[" + b"[1,2],\n" * 400_000 + b"0]"
-    text = b'{"a":1,"long":%s,"traceEvents":[{"ph":"X"}],"text":"%s","traceEvents":[{"ph":"i"}],"a":2}'
-    found = scanned(text % (long, b"}]\\\"" * 500_000), 100_000)
+    text = (
+        b'{"a":1,"long":%s,"traceEvents":[{"ph":"X"}],"text":"%s","traceEvents":[{"ph":"i"}],"a":2}'
+    )
+    found = scanned(text % (long, b'}]\\"' * 500_000), 100_000)
     assert [r["ph"] for r in found.rows] == ["X", "i"]
     assert found.header == {"a": 2}
     assert found.kinds == {"large_header": 2}
@@ -337,7 +341,18 @@ def test_times_are_exact(decimals: list[Any]) -> None:
 
 
 def test_times_at_their_limits() -> None:
-    texts = ["1e300", "-1e300", '"1757000001000000.123"', "NaN", '""', '"x"', "1E3", "-0.0005", "-0.00051", "1e-400"]
+    texts = [
+        "1e300",
+        "-1e300",
+        '"1757000001000000.123"',
+        "NaN",
+        '""',
+        '"x"',
+        "1E3",
+        "-0.0005",
+        "-0.00051",
+        "1e-400",
+    ]
     start, _, has, _ = block_of(texts).times_ns()
     assert has.tolist() == [True, True, True, False, False, False, True, True, True, True]
     assert start.tolist() == [2**62, -(2**62), 1757000001000000123, 0, 0, 0, 10**6, 0, -1, 0]
@@ -351,7 +366,11 @@ def test_integers_wrap_as_unsigned_and_take_numeric_strings() -> None:
     assert found[valid].tolist() == [5, 5, 7, 8, -1, -(2**63), 31, 1000, 12]
 
 
-@given(st.lists(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**80), 2**80))))
+@given(
+    st.lists(
+        st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**80), 2**80))
+    )
+)
 @settings(max_examples=100, deadline=None)
 def test_floats_are_correctly_rounded(numbers: list[float]) -> None:
     if numbers:
