@@ -65,15 +65,23 @@ def join_batches(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.RecordBa
     return normalized(parts[0]) if parts else to_batch(table, {c.name: [] for c in table.columns})
 
 
-def one_table(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """All rows, one unified dictionary a column, one chunk a column (more where its text exceeds 2 GiB).
+def one_table(
+    table: Table, batches: Sequence[pa.RecordBatch], *, is_combined: bool = True
+) -> pa.Table:
+    """All rows, one unified dictionary a column.
+
+    Args:
+        table: the table the rows belong to.
+        batches: the rows.
+        is_combined: one chunk a column (more where its text exceeds 2 GiB), which copies all; else a chunk a batch.
 
     Raises:
         ColumnError: more distinct values than the dictionary's keys can number.
     """
     rows = pa.Table.from_batches(batches, schema=table.arrow)
     try:
-        return rows.unify_dictionaries().combine_chunks()
+        unified = rows.unify_dictionaries()
+        return unified.combine_chunks() if is_combined else unified
     except pa.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
         raise ColumnError(
@@ -147,11 +155,26 @@ def _dictionary(array: pa.Array, type_: pa.DataType) -> pa.Array:
     if words.null_count or pc.count_distinct(words).as_py() != len(words):
         array = array.cast(words.type).dictionary_encode()
         words = array.dictionary
+    array = _without_negative_keys(array)
     if array.type == type_:
         return array
     return pa.DictionaryArray.from_arrays(
         array.indices.cast(type_.index_type), words.cast(type_.value_type)
     )
+
+
+def _without_negative_keys(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Keys under nulls may be anything, but readers look at them."""
+    keys = array.indices
+    if not keys.null_count:
+        return array
+    type_ = keys.type.to_pandas_dtype()
+    raw = np.frombuffer(keys.buffers()[1], type_)[keys.offset : keys.offset + len(keys)]
+    if raw.min() >= 0:
+        return array
+    is_null = keys.is_null().to_numpy(zero_copy_only=False)
+    safe = pa.array(np.where(is_null, 0, raw).astype(type_), mask=is_null)
+    return pa.DictionaryArray.from_arrays(safe, array.dictionary)
 
 
 def _check_domain(where: str, array: pa.DictionaryArray, domain: tuple[str, ...]) -> None:

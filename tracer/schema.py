@@ -8,6 +8,7 @@ row itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -90,7 +91,7 @@ class Table:
     name: str
     columns: tuple[Column, ...]
 
-    @property
+    @cached_property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of this table, with the meaning of each column as field metadata."""
         return pa.schema(
@@ -101,7 +102,7 @@ class Table:
             metadata={"trnprof_schema": str(SCHEMA_VERSION), "table": self.name},
         )
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the columns, in order."""
         return tuple(c.name for c in self.columns)

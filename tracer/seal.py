@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +79,7 @@ def seal_shard(
         WriteError: it could not be written; nothing is left then.
         ColumnError: more distinct values than a dictionary column of one file can have.
     """
-    rows = one_table(table, batches)
+    rows = one_table(table, batches, is_combined=table.name in _ORDERS)
     order = _ORDERS[table.name](rows) if table.name in _ORDERS else None
     entry: dict[str, Any] = {"table": table.name, "file": file, "rows": rows.num_rows}
     entry |= _time_range(table, rows)
@@ -124,14 +124,35 @@ def write_sealed(
     options = ipc.IpcWriteOptions(compression=compression, unify_dictionaries=False)
     with written_beside(path) as beside:
         path.parent.mkdir(exist_ok=True)
-        with (
-            pa.OSFile(str(beside), "wb") as sink,
-            ipc.new_file(sink, schema, options=options) as writer,
-        ):
-            for batch in batches:
-                whole = normalized(batch)
-                writer.write_batch(whole, custom_metadata=batch_metadata(whole))
-        return {"bytes": beside.stat().st_size, "crc32": file_crc32(beside)}
+        with beside.open("wb") as file:
+            summed = _Summed(file)
+            with ipc.new_file(pa.PythonFile(summed, "w"), schema, options=options) as writer:
+                for batch in batches:
+                    whole = normalized(batch)
+                    writer.write_batch(whole, custom_metadata=batch_metadata(whole))
+        return {"bytes": summed.bytes, "crc32": summed.crc32}
+
+
+class _Summed:
+    """A file being written, with the size and CRC-32 of what it has."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.bytes = self.crc32 = 0
+
+    def write(self, data: pa.Buffer | bytes) -> int:
+        view = memoryview(data)
+        self.crc32 = zlib.crc32(view, self.crc32)
+        self.bytes += view.nbytes
+        return self._file.write(view)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def file_crc32(path: Path) -> int:

@@ -29,6 +29,7 @@ from trnprof.tracer.schema import (
     EVENTS,
     FLOWS,
     MAX_SHARD_ROWS,
+    OPS,
     PEAKS,
     SEQUENCE_BITS,
     TABLES,
@@ -251,12 +252,18 @@ class TraceWriter:
             if count
         ]
         if batches:
-            try:
-                self._seal_shard(f"events/{rolling.streams[-1].path.stem}.arrow", EVENTS, batches)
-            except BaseException:
-                self._break()
-                raise
+            self._seal_at_once(f"events/{rolling.streams[-1].path.stem}.arrow", EVENTS, batches)
         return ids
+
+    def write_ops(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Write all rows of ``ops`` as a sealed file at once; for a writer that has them already and adds none by ``add_ops``.
+
+        Raises:
+            WriteError: it could not be written.
+        """
+        self._check_open()
+        if batches:
+            self._seal_at_once(f"ops/{self._fragment['writer']}.arrow", OPS, batches)
 
     def append_flows(self, columns: Mapping[str, Any] | pa.RecordBatch) -> None:
         """Append flows; see ``append_events``."""
@@ -354,6 +361,13 @@ class TraceWriter:
                 stream.path.unlink()
         self._fragment["sealed"] = True
         write_fragment(self.path, self._fragment)
+
+    def _seal_at_once(self, file: str, table: Table, batches: Sequence[pa.RecordBatch]) -> None:
+        try:
+            self._seal_shard(file, table, batches)
+        except BaseException:
+            self._break()
+            raise
 
     def _seal_shard(self, file: str, table: Table, batches: Sequence[pa.RecordBatch]) -> None:
         sealed = seal_shard(self.path, file, table, batches)

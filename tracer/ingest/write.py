@@ -19,7 +19,8 @@ from trnprof.tracer.ingest.stage import Stage, Timeline
 from trnprof.tracer.writer import Clock, TraceWriter
 
 SHARD_ROWS: Final = 500_000
-"""Rows an events shard of an import: sealing holds one shard in memory, and imported events carry text."""
+SHARD_BYTES: Final = 40 << 20
+"""Most rows, and about the most bytes, of an events shard of an import: sealing holds one in memory, and imported events carry text."""
 SET_ASIDE: Final = "set aside"
 """Name of the track of events that have no believable start."""
 
@@ -97,13 +98,6 @@ def write_stage(stage: Stage, root: Path, plan: WriterPlan) -> Written:
         WriteError: it could not be written.
         ColumnError: the format gave rows that do not fit the schema.
     """
-    judged = judge(stage)
-    is_off_lane = (judged.twin >= 0) | judged.has_no_end | judged.has_no_start
-    lane, lanes = first_fit(judged.order, judged.start_ns, judged.end_ns, is_off_lane)
-    timeline = stage.times("timeline")
-    tracks = _tracks(stage, judged, timeline, lanes, plan)
-    track = tracks.first[timeline] + np.where(judged.has_no_end, lanes[timeline], lane)
-    track[judged.has_no_start] = tracks.set_aside
     with TraceWriter(
         root,
         writer=plan.writer,
@@ -111,18 +105,46 @@ def write_stage(stage: Stage, root: Path, plan: WriterPlan) -> Written:
         clocks=[plan.clock],
         shard_rows=SHARD_ROWS,
     ) as writer:
-        writer.add_tracks(tracks.rows)
-        for batch in stage.batches("ops"):
-            writer.add_ops({name: batch[name] for name in batch.schema.names})
+        writer.write_ops(list(stage.batches("ops")))
+        _release_memory()
         for rows in stage.groups:
             writer.add_groups(rows)
         for rows in stage.steps:
             writer.add_steps(_step_rows(rows, plan))
-        ids, extent = _write_events(stage, writer, judged, track, plan)
-        _write_counters(stage, writer, tracks, plan)
-        _write_flows(stage, writer, judged, ids)
+        written = _write_timed(stage, writer, plan)
         writer.set_audit([finding.to_json() for finding in stage.audit.findings])
+    return written
+
+
+def _release_memory() -> None:
+    """Give back what Arrow keeps of a large table for the next one, which would be as much again."""
+    pa.default_memory_pool().release_unused()
+
+
+def _write_timed(stage: Stage, writer: TraceWriter, plan: WriterPlan) -> Written:
+    """Tracks, and what lies on them."""
+    judged = judge(stage)
+    tracks, track = _place(stage, judged, plan)
+    writer.add_tracks(tracks.rows)
+    ids, extent = _write_events(stage, writer, judged, track, plan)
+    _write_counters(stage, writer, tracks, plan)
+    _write_flows(stage, writer, judged, ids)
     return Written(int((judged.twin < 0).sum()), *extent)
+
+
+def _place(
+    stage: Stage, judged: Verdicts, plan: WriterPlan
+) -> tuple[_Tracks, NDArray[np.uint32]]:
+    """The tracks, and that of each event."""
+    is_off_lane = (judged.twin >= 0) | judged.has_no_end | judged.has_no_start
+    lane, lanes = first_fit(judged.order, judged.start_ns, judged.end_ns, is_off_lane)
+    timeline = stage.times("timeline")
+    tracks = _tracks(stage, judged, timeline, lanes, plan)
+    lane = np.where(judged.has_no_end, lanes[timeline], lane)
+    track = (tracks.first[timeline] + lane).astype(np.uint32)
+    if tracks.set_aside >= 0:
+        track[judged.has_no_start] = tracks.set_aside
+    return tracks, track
 
 
 def _tracks(
@@ -202,12 +224,13 @@ class _Shard:
         self._writer, self._ids = writer, ids
         self._parts: list[dict[str, Any]] = []
         self._rows: list[Ints] = []
-        self._count = 0
+        self._count = self._bytes = 0
 
     def add(self, columns: dict[str, Any], rows: Ints) -> None:
         """Add a block; ``rows`` are its row numbers in the stage."""
-        if self._count + len(rows) > SHARD_ROWS:
+        if self._count + len(rows) > SHARD_ROWS or self._bytes > SHARD_BYTES:
             self.write()
+        self._bytes += columns["attributes"].nbytes
         for first in range(0, len(rows), SHARD_ROWS):
             part = slice(first, first + SHARD_ROWS)
             if len(rows) > SHARD_ROWS:
@@ -220,11 +243,12 @@ class _Shard:
         """Write what was added."""
         if self._parts:
             self._ids[np.concatenate(self._rows)] = self._writer.write_shard(self._parts)
-        self._parts, self._rows, self._count = [], [], 0
+        self._parts, self._rows, self._count, self._bytes = [], [], 0, 0
+        _release_memory()
 
 
 def _write_events(
-    stage: Stage, writer: TraceWriter, judged: Verdicts, track: Ints, plan: WriterPlan
+    stage: Stage, writer: TraceWriter, judged: Verdicts, track: NDArray[np.uint32], plan: WriterPlan
 ) -> tuple[NDArray[np.uint64], tuple[int, int]]:
     """The event id of each row (of a repeat: that of the event it repeats), and the extent in time."""
     is_kept = judged.twin < 0
@@ -251,7 +275,7 @@ def _write_events(
             columns["attributes"] = _with_times(
                 columns["attributes"], is_doubtful[rows], judged.start_ns[rows], said_end_ns[rows]
             )
-        columns["track_id"] = pa.array(track[rows].astype(np.uint32))
+        columns["track_id"] = pa.array(track[rows])
         columns["start_ns"] = pa.array(start)
         columns["duration_ns"] = pa.array(duration, mask=None if all_finish else unended)
         columns["ready_ns"] = _shifted(columns["ready_ns"], plan.shift)
