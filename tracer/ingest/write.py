@@ -132,9 +132,7 @@ def _write_timed(stage: Stage, writer: TraceWriter, plan: WriterPlan) -> Written
     return Written(int((judged.twin < 0).sum()), *extent)
 
 
-def _place(
-    stage: Stage, judged: Verdicts, plan: WriterPlan
-) -> tuple[_Tracks, NDArray[np.uint32]]:
+def _place(stage: Stage, judged: Verdicts, plan: WriterPlan) -> tuple[_Tracks, NDArray[np.uint32]]:
     """The tracks, and that of each event."""
     is_off_lane = (judged.twin >= 0) | judged.has_no_end | judged.has_no_start
     lane, lanes = first_fit(judged.order, judged.start_ns, judged.end_ns, is_off_lane)
