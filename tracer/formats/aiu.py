@@ -19,8 +19,8 @@ from trnprof.tracer.formats.chrome import finish_events, markers, read_events
 from trnprof.tracer.formats.chrome_blocks import UNNAMED
 from trnprof.tracer.formats.chrome_phases import Dialect, Row
 from trnprof.tracer.formats.chrome_places import Places, Track
+from trnprof.tracer.formats.gathered import Gathered
 from trnprof.tracer.formats.json_scan import EventBlock
-from trnprof.tracer.formats.kineto_state import Gathered
 from trnprof.tracer.ingest.source import HEAD_BYTES, Format, Head, Source
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage, Timeline
 from trnprof.tracer.schema import CATEGORIES, MEMORIES

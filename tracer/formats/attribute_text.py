@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -77,6 +78,20 @@ def json_objects(
     bits = None if is_any.all() else pa.array(is_any).buffers()[1]
     buffers = [bits, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)]
     return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+def quoted(texts: pl.Series) -> pa.Array:
+    r"""Texts as JSON strings, nulls as they are: values for ``json_objects``.
+
+    >>> quoted(pl.Series(['a "b"', None])).to_pylist()
+    ['"a \\"b\\""', None]
+    """
+    encoded = pl.select(
+        pl.when(texts.is_not_null()).then(
+            pl.struct(v=pl.lit(texts)).struct.json_encode().str.slice(5).str.strip_suffix("}")
+        )
+    )
+    return encoded.to_series().to_arrow().cast(pa.string())
 
 
 def _columns(

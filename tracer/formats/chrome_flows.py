@@ -18,8 +18,8 @@ from trnprof.tracer.formats.chrome_match import (
 from trnprof.tracer.formats.chrome_open import text_hash
 from trnprof.tracer.formats.chrome_phases import Phase
 from trnprof.tracer.formats.chrome_places import Places
+from trnprof.tracer.formats.gathered import Gathered
 from trnprof.tracer.formats.json_scan import EventBlock
-from trnprof.tracer.formats.kineto_state import Gathered
 from trnprof.tracer.ingest.lanes import in_order
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 from trnprof.tracer.schema import DEVICE_KINDS

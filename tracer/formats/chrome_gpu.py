@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from trnprof.tracer.formats.chrome_phases import Row
 from trnprof.tracer.formats.chrome_places import Places, Track, sort_place
-from trnprof.tracer.formats.collective_names import collective_kernels, is_collective_kernel
-from trnprof.tracer.formats.kineto_memories import ends_of
+from trnprof.tracer.formats.collective_names import is_collective_kernel
+from trnprof.tracer.formats.copy_names import memory_codes_of_copy
 from trnprof.tracer.ingest.stage import Stage, Timeline
 from trnprof.tracer.schema import CATEGORIES, MEMORIES
 
 _CHIPS_AFTER: Final = 1 << 20
 _COPY: Final = r"(?i)^(mem(cpy|set)|copy|fill|hipmemcpy|async-copy)"
-_MEMORY_OF_CODE: Final = np.array([MEMORIES.index(m) for m in ("hbm", "host", "remote")] + [-1])
 COMPUTE, DMA, COLLECTIVE, SYNC, HOST, MARKER = (
     CATEGORIES.index(c) for c in ("compute", "dma", "collective", "sync", "host", "marker")
 )
@@ -80,7 +79,7 @@ def give_meaning(
     on_device = (kinds != "") & ~is_marker
     copies = pc.match_substring_regex(words, _COPY).to_numpy(zero_copy_only=False)
     is_copy = on_device & (copies[name_codes] | (kinds == "dma_queue"))
-    collectives = is_collective_kernel(words, collective_kernels()).to_numpy(zero_copy_only=False)
+    collectives = is_collective_kernel(words)
     is_collective = on_device & collectives[name_codes]
     category = np.where(is_marker, MARKER, HOST).astype(np.int8)
     category[on_device] = COMPUTE
@@ -98,10 +97,10 @@ def memory_columns(
     is_copy: NDArray[np.bool_], name_codes: NDArray[np.int32], names: list[str]
 ) -> dict[str, pa.DictionaryArray]:
     """Where copies come from and go to, by their names."""
-    ends = np.array([ends_of(name) for name in names] or [(-1, -1)], np.int8)
+    ends = np.array([memory_codes_of_copy(name) for name in names] or [(-1, -1)], np.int8)
     columns = {}
     for side, column in enumerate(("source_memory", "target_memory")):
-        codes = _MEMORY_OF_CODE[ends[name_codes, side]].astype(np.int8)
+        codes = ends[name_codes, side]
         codes[~is_copy] = -1
         columns[column] = pa.DictionaryArray.from_arrays(
             pa.array(np.maximum(codes, 0), mask=codes < 0), pa.array(list(MEMORIES))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from trnprof.tracer.files import writing
 from trnprof.tracer.formats.chrome_match import in_time, pair, step_times
 from trnprof.tracer.formats.chrome_phases import Phase
-from trnprof.tracer.formats.kineto_state import Gathered
+from trnprof.tracer.formats.gathered import Gathered
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 
 Ints = NDArray[np.int64]

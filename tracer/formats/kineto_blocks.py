@@ -24,7 +24,7 @@ from trnprof.tracer.formats.kineto_kinds import (
     kind_of,
     range_kind,
 )
-from trnprof.tracer.formats.kineto_memories import MEMORIES, copy_ends
+from trnprof.tracer.formats.kineto_memories import copy_ends
 from trnprof.tracer.formats.kineto_messages import (
     ANNOTATION_NAME,
     MESSAGE_ARGS,
@@ -37,6 +37,7 @@ from trnprof.tracer.formats.kineto_places import Places
 from trnprof.tracer.formats.kineto_state import Bools, State, codes_of
 from trnprof.tracer.formats.kineto_times import read_times
 from trnprof.tracer.ingest.stage import UNFINISHED
+from trnprof.tracer.schema import MEMORIES
 
 FIELDS: Final = Fields(
     ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id"),
@@ -285,7 +286,7 @@ def _add_copies(
         all_codes = np.full(rows, -1, np.int8)
         all_codes[work] = codes
         columns[column] = pa.DictionaryArray.from_arrays(
-            pa.array(all_codes, mask=all_codes < 0), MEMORIES
+            pa.array(all_codes, mask=all_codes < 0), pa.array(MEMORIES)
         )
 
 

@@ -15,31 +15,17 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.collective_names import collective_kernels, is_collective_kernel
+from trnprof.tracer.formats.collective_names import (
+    collective_kernels,
+    is_collective_kernel,
+    kernel_algorithm,
+    kernel_dtype,
+    kernel_function,
+    kernel_operation,
+)
 from trnprof.tracer.formats.kineto_messages import Messages, dtype_name, group_name, read_ranks
 from trnprof.tracer.formats.kineto_state import Bools, Ints, State
 
-_OPERATION: Final = r"(?i)(?:nccl|rccl|hccl)(?:Dev)?Kernel_?(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv|AllToAllPivot|AllToAll)"
-_FUNCTION: Final = r"^(?:void )?((?:\(anonymous namespace\)|[^<(])*)"
-_ALGORITHM: Final = r"_((?:RING|TREE|COLLNET|NVLS|PAT)[A-Z0-9_]*?(?:LL128|LL|SIMPLE)?)(?:_(?:Sum|Prod|Min|Max|Avg|PreMulSum|SumPostDiv)_|[(<]|$)"
-_DTYPE: Final = r"_(?:Sum|Prod|Min|Max|MinMax|Avg|PreMulSum|SumPostDiv)_(?:RING_\w+?_)?([a-z]+\d*(?:_e\dm\d|_t)?)"
-_DTYPES: Final = {
-    "f16": "float16",
-    "f32": "float32",
-    "f64": "float64",
-    "bf16": "bfloat16",
-    "half": "float16",
-    "float": "float32",
-    "double": "float64",
-    "i8": "int8",
-    "u8": "uint8",
-    "i32": "int32",
-    "u32": "uint32",
-    "i64": "int64",
-    "u64": "uint64",
-    "f8_e4m3": "float8_e4m3fn",
-    "f8_e5m2": "float8_e5m2",
-}
 UNKNOWN_GROUP: Final = "all"
 """Group of kernels that say nothing of theirs."""
 
@@ -57,8 +43,8 @@ class KernelNames:
         fresh = [word for word in words if word not in self._known]
         if fresh:
             found = is_collective_kernel(pa.array(fresh, pa.string()), self._pattern)
-            self._known.update(zip(fresh, found.to_pylist(), strict=True))
-        says = np.array([bool(self._known[word]) for word in words] + [False])
+            self._known.update(zip(fresh, found.tolist(), strict=True))
+        says = np.array([self._known[word] for word in words] + [False])
         codes = names.indices.fill_null(-1) if names.null_count else names.indices
         found_here: Bools = says[codes.to_numpy(zero_copy_only=False)]
         return found_here
@@ -166,14 +152,11 @@ def _frame(state: State, messages: Messages, groups: Groups, found: Collectives)
             "kernel": names,
         }
     ).join(said, on="message", how="left", maintain_order="left")
-    lowest = pl.col("kernel").str.extract(_DTYPE).str.strip_suffix("_t")
-    operation = pl.col("kernel").str.extract(_OPERATION)
-    own_name = pl.col("kernel").str.extract(_FUNCTION).str.slice(0, 80)
-    own_dtype = lowest.replace(_DTYPES)
+    kernel = pl.col("kernel")
     frame = frame.with_columns(
-        name=pl.coalesce("operation", operation, own_name),
-        algorithm=pl.col("kernel").str.extract(_ALGORITHM),
-        dtype=pl.coalesce("dtype", own_dtype),
+        name=pl.coalesce("operation", kernel_operation(kernel), kernel_function(kernel)),
+        algorithm=kernel_algorithm(kernel),
+        dtype=pl.coalesce("dtype", kernel_dtype(kernel)),
         bytes=pl.max_horizontal("in_bytes", "out_bytes"),
         group=pl.coalesce("group", pl.lit(UNKNOWN_GROUP)),
         is_point_to_point=pl.col("is_point_to_point").fill_null(False),

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trnprof.tracer.compiled import compiled
-from trnprof.tracer.formats.kineto_state import Bools, Gathered, Ints
+from trnprof.tracer.formats.gathered import Gathered
+from trnprof.tracer.formats.kineto_state import Bools, Ints
 from trnprof.tracer.ingest.lanes import Order
 
 LAUNCH_ARROWS: Final = ("ac2g", "async_cpu_to_gpu")

@@ -17,10 +17,9 @@ from trnprof.tracer.formats.nsys_gpu import read_device
 from trnprof.tracer.formats.nsys_names import People, Strings
 from trnprof.tracer.formats.nsys_nvtx import read_annotations
 from trnprof.tracer.formats.nsys_state import State
-from trnprof.tracer.formats.nsys_steps import stage_steps
-from trnprof.tracer.formats.sqlite_tables import SIGNATURE, SqliteTables
+from trnprof.tracer.formats.sqlite_format import sqlite_format
+from trnprof.tracer.formats.step_ranges import stage_steps
 from trnprof.tracer.formats.tables import Tables
-from trnprof.tracer.ingest.source import Format, Head, Source
 from trnprof.tracer.ingest.stage import Stage
 
 EVENT_TABLES: Final = (
@@ -68,7 +67,7 @@ def read_tables(tables: Tables, stage: Stage) -> None:
     read_counters(state, pw_gpu)
     assign_ranks(state, calls)
     stage.facts.collectives = kernels.finish()
-    stage_steps(state, notes, launches)
+    stage_steps(stage, notes.steps, state.owners, state.ranks(), launches.launched)
     tell_missing(state)
 
 
@@ -78,18 +77,4 @@ def _matches(stage: Stage, calls: Calls, launches: Launches) -> Matches:
     return match_launches(calls, thread, start_ns, rows)
 
 
-def _recognise(head: Head) -> int:
-    if not head.data.startswith(SIGNATURE):
-        return 0
-    return 100 if any(mark in head.data for mark in _MARKS) else 0
-
-
-def _read(source: Source, stage: Stage) -> None:
-    with (
-        source.on_disk() as path,
-        SqliteTables(path, source.label, stage.audit) as tables,
-    ):
-        read_tables(tables, stage)
-
-
-FORMAT: Final = Format("nsys", "Nsight Systems, SQLite export", recognise=_recognise, read=_read)
+FORMAT: Final = sqlite_format("nsys", "Nsight Systems, SQLite export", _MARKS, read_tables)

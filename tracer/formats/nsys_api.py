@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from trnprof.tracer.formats.attribute_text import json_objects
 from trnprof.tracer.formats.nsys_names import process_of
-from trnprof.tracer.formats.nsys_state import State, per_group
+from trnprof.tracer.formats.nsys_state import State
+from trnprof.tracer.formats.table_columns import fingerprint, per_group
 from trnprof.tracer.formats.table_groups import distinct
-from trnprof.tracer.formats.tables import Bools, Ints, Rows
+from trnprof.tracer.formats.tables import Bools, Ints
 from trnprof.tracer.ingest.stage import UNFINISHED
 
 _CUDA_TABLES: Final = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
@@ -130,26 +131,21 @@ def _read_ranges(state: State, table: str, name: str) -> None:
         tid = block.ints("globalTid")
         groups, at = distinct([tid])
         codes = state.strings.codes(block.ints(name), block.has(name))
+        words = block.text(name).fill_null(table) if is_text else None
         members = [(c, *block.numbers[c]) for c in kept if c in block.numbers]
         state.stage.add_events(
             timeline=per_group(groups, [state.beside_thread(int(tid[i]), title, 5) for i in at]),
             start_ns=block.ints("start"),
             end_ns=block.ints("end", UNFINISHED),
-            name=block.text(name).fill_null(table) if is_text else state.strings.pick(codes),
+            name=state.strings.pick(codes) if words is None else words,
             category="host",
             attributes=json_objects(block.count, members),
-            fingerprint=fingerprint(block, ["" if is_text else name, *kept]),
+            fingerprint=fingerprint(
+                block,
+                kept if is_text else [name, *kept],
+                None if words is None else pl.Series(words),
+            ),
         )
-
-
-def fingerprint(block: Rows, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """A hash of these integers of each row, never 0."""
-    state = np.full(block.count, 0x9E3779B97F4A7C15, np.uint64)
-    for name in names:
-        state ^= block.ints(name).view(np.uint64)
-        state *= np.uint64(0xBF58476D1CE4E5B9)
-        state ^= state >> np.uint64(31)
-    return state | np.uint64(1)
 
 
 def _index(correlation: Ints, rows: Ints) -> tuple[int, Ints]:

@@ -15,16 +15,19 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.collective_names import COLLECTIVE_KERNELS
+from trnprof.tracer.formats.collective_names import (
+    POINT_TO_POINT,
+    is_collective_kernel,
+    kernel_algorithm,
+    kernel_dtype,
+    kernel_function,
+    kernel_operation,
+)
 from trnprof.tracer.formats.nsys_state import State
 from trnprof.tracer.formats.tables import Bools, Ints, Rows
 
-_KERNEL: Final = r"nccl(?:Dev)?Kernel_([A-Za-z]+)"
-_ALGORITHM: Final = r"_((?:RING|TREE|COLLNET|NVLS|PAT)\w*?)(?:_(?:Sum|Prod|Min|Max|Avg|PreMulSum|SumPostDiv)_|[(<]|$)"
-_DTYPE: Final = r"_(?:Sum|Prod|Min|Max|MinMax|Avg|PreMulSum|SumPostDiv)_([a-z]+\d*(?:_e\dm\d)?)"
 _GROUP_CALLS: Final = ("ncclGroupStart", "ncclGroupEnd")
 _COLLECTIVE_CALL: Final = r"^nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AllToAll|Alltoall|Gather|Scatter|Send|Recv)"
-_POINT_TO_POINT: Final = ("Send", "Recv", "SendRecv")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Kernels:
     _parts: list[tuple[Ints, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.words = self.state.strings.matching(COLLECTIVE_KERNELS)
+        self.words = is_collective_kernel(self.state.strings.words)
 
     def add(
         self, block: Rows, chosen: Bools, codes: Ints, process: Ints, launch: Ints, first: int
@@ -274,18 +277,19 @@ def _group_bytes(calls: Calls, inner: Ints, group_end: Ints) -> Ints:
 
 def _with_kinds(frame: pl.DataFrame) -> pl.DataFrame:
     """Collective, algorithm, datatype, ordinal in the communicator, bytes in and out."""
-    named = pl.col("kernel").str.extract(_KERNEL)
+    kernel = pl.col("kernel")
+    named = kernel_operation(kernel)
     size, ranks = pl.col("bytes"), pl.col("ranks")
     collective = pl.col("collective")
-    is_p2p = collective.is_in(_POINT_TO_POINT)
+    is_p2p = collective.is_in(POINT_TO_POINT)
     has_group = pl.col("communicator").is_not_null() & ~is_p2p
     return frame.with_columns(
         # of a group of sends and receives, the kernel says more than its last call
         collective=pl.when(named == "SendRecv")
         .then(named)
-        .otherwise(pl.coalesce("called", named, pl.col("kernel").str.extract(r"^([^(<]+)"))),
-        algorithm=pl.col("kernel").str.extract(_ALGORITHM),
-        dtype=pl.col("kernel").str.extract(_DTYPE),
+        .otherwise(pl.coalesce("called", named, kernel_function(kernel))),
+        algorithm=kernel_algorithm(kernel),
+        dtype=kernel_dtype(kernel),
     ).with_columns(
         group_seq=pl.when(has_group)
         .then(pl.col("start_ns").rank("ordinal").over("process", "communicator", is_p2p) - 1)
@@ -313,9 +317,7 @@ def _alignable(frame: pl.DataFrame) -> pl.DataFrame | None:
     else:
         first = frame["process"][0]
         rows = (
-            frame.filter(
-                (pl.col("process") == first) & ~pl.col("collective").is_in(_POINT_TO_POINT)
-            )
+            frame.filter((pl.col("process") == first) & ~pl.col("collective").is_in(POINT_TO_POINT))
             .sort("start_ns")
             .with_row_index("sequence")
             .with_columns(group=pl.lit("NCCL, by order"))

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from trnprof.tracer.formats.nsys_names import process_of
-from trnprof.tracer.formats.nsys_state import State, per_group
+from trnprof.tracer.formats.nsys_state import State
+from trnprof.tracer.formats.table_columns import per_group
 from trnprof.tracer.formats.table_groups import distinct
 from trnprof.tracer.formats.tables import Bools, Ints, read_small
 from trnprof.tracer.ingest.stage import Timeline

@@ -11,14 +11,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from trnprof.tracer.formats.gpu_peaks import find_gpu, peak_rows
+from trnprof.tracer.formats.launcher_variables import stated_node, stated_rank, stated_world_size
 from trnprof.tracer.formats.nsys_collectives import Calls
 from trnprof.tracer.formats.nsys_names import process_of
 from trnprof.tracer.formats.nsys_state import State
 from trnprof.tracer.formats.tables import Tables, read_small
 
-_RANK_KEYS: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_SIZE_KEYS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-_NODE_KEYS: Final = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
 _ASSIGNMENT: Final = re.compile(r"(?:^|;)\s*([A-Z_]+)=\"?(\d{1,7})\"?\s*(?=;|$)")
 _KEPT: Final = {
     "Hostname": "host",
@@ -169,13 +167,13 @@ def _read_variables(state: State) -> None:
     pairs = zip(rows.list("name"), rows.list("value"), strict=True)
     texts = [v for n, v in pairs if n and v and n.endswith("ENVIRONMENT_VARIABLE")]
     texts.append(_pairs(state.tables, "TARGET_INFO_SYSTEM_ENV").get("DeviceEnvironment", ""))
-    found: dict[str, int] = {}
+    found: dict[str, str] = {}
     for text in texts:
         for name, value in _ASSIGNMENT.findall(text):
-            found.setdefault(name, int(value))
-    facts.rank = next((found[k] for k in _RANK_KEYS if k in found), None)
-    facts.world_size = next((found[k] for k in _SIZE_KEYS if k in found), None)
-    node = next((found[k] for k in _NODE_KEYS if k in found), None)
+            found.setdefault(name, value)
+    facts.rank = stated_rank(found)
+    facts.world_size = stated_world_size(found)
+    node = stated_node(found)
     if node is not None:
         facts.metadata["node"] = node
 

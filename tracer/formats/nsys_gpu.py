@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from trnprof.tracer.formats.attribute_text import json_objects
-from trnprof.tracer.formats.nsys_api import Launches, fingerprint
+from trnprof.tracer.formats.nsys_api import Launches
 from trnprof.tracer.formats.nsys_collectives import Kernels
 from trnprof.tracer.formats.nsys_names import enum_labels, process_of
-from trnprof.tracer.formats.nsys_state import State, per_group
+from trnprof.tracer.formats.nsys_state import State
+from trnprof.tracer.formats.table_columns import (
+    attributes,
+    fingerprint,
+    nullable,
+    per_group,
+    spread,
+)
 from trnprof.tracer.formats.table_groups import distinct
 from trnprof.tracer.formats.tables import Bools, Ints, Rows
 
@@ -34,7 +40,6 @@ _KERNEL_LEFT: Final = frozenset(
     )
 )
 """Columns of kernels that are not kept: derived from the others, or the same on every row; docs/formats/nsys.md lists them."""
-_NO_ARRAYS: Final[Mapping[str, Sequence[str]]] = {}
 COPY_KINDS: Final = {
     0: "Unknown",
     1: "HtoD",
@@ -141,7 +146,7 @@ def _read_kernels(device: Device) -> None:
             end_ns=block.ints("end"),
             name=state.strings.pick(codes),
             category=_either(of_collective, "collective", "compute"),
-            attributes=_attributes(block, [*_KERNEL_KEPT, *other], _SHAPE),
+            attributes=attributes(block, [*_KERNEL_KEPT, *other, "correlationId"], _SHAPE),
             fingerprint=fingerprint(block, ["correlationId", name, *shape]),
             **extra,
         )
@@ -172,12 +177,12 @@ def _read_copies(device: Device) -> None:
             timeline=placed.timeline,
             start_ns=block.ints("start"),
             end_ns=block.ints("end"),
-            name=_spread(names, groups),
+            name=spread(names, groups),
             category="dma",
-            bytes=_nullable(block, "bytes"),
-            source_memory=_spread([a for a, _ in ends], groups),
-            target_memory=_spread([b for _, b in ends], groups),
-            attributes=_attributes(block, kept),
+            bytes=nullable(block, "bytes"),
+            source_memory=spread([a for a, _ in ends], groups),
+            target_memory=spread([b for _, b in ends], groups),
+            attributes=attributes(block, [*kept, "correlationId"]),
             fingerprint=fingerprint(block, ["correlationId", *what, "bytes"]),
         )
         _link(device, placed, first)
@@ -195,9 +200,9 @@ def _read_sets(device: Device) -> None:
             end_ns=block.ints("end"),
             name="Memset",
             category="dma",
-            bytes=_nullable(block, "bytes"),
-            target_memory=_spread(["hbm", "host"], (block.ints("memKind", 2) < 2).astype(np.int64)),
-            attributes=_attributes(block, ["value", "memKind", "graphNodeId"]),
+            bytes=nullable(block, "bytes"),
+            target_memory=spread(["hbm", "host"], (block.ints("memKind", 2) < 2).astype(np.int64)),
+            attributes=attributes(block, ["value", "memKind", "graphNodeId", "correlationId"]),
             fingerprint=fingerprint(block, ["correlationId", "value", "bytes"]),
         )
         _link(device, placed, first)
@@ -217,9 +222,9 @@ def _read_graphs(device: Device) -> None:
             timeline=placed.timeline,
             start_ns=block.ints("start"),
             end_ns=block.ints("end"),
-            name=_spread(names, groups),
+            name=spread(names, groups),
             category="compute",
-            attributes=_attributes(block, kept),
+            attributes=attributes(block, [*kept, "correlationId"]),
             fingerprint=fingerprint(block, ["correlationId", "graphId", "graphExecId"]),
         )
         _link(device, placed, first)
@@ -251,9 +256,9 @@ def _read_waits(device: Device) -> None:
             timeline=placed.timeline,
             start_ns=block.ints("start"),
             end_ns=block.ints("end"),
-            name=_spread(names, groups),
+            name=spread(names, groups),
             category="sync",
-            attributes=_attributes(block, kept),
+            attributes=attributes(block, [*kept, "correlationId"]),
             fingerprint=fingerprint(block, ["correlationId", "syncType", "eventId"]),
         )
 
@@ -309,19 +314,6 @@ def _tell_unlinked(device: Device) -> None:
         )
 
 
-def _attributes(
-    block: Rows, names: Sequence[str], arrays: Mapping[str, Sequence[str]] = _NO_ARRAYS
-) -> pa.Array:
-    """What has no column: integers that are not 0, the correlation, and integers that belong together."""
-    members = [(n, *block.numbers[n]) for n in (*names, "correlationId") if n in block.numbers]
-    shown: list[tuple[str, Ints, Bools]] = [(n, v, ok & (v != 0)) for n, v, ok in members]
-    together = [
-        (name, [block.ints(c) for c in columns], block.has(columns[0]))
-        for name, columns in arrays.items()
-    ]
-    return json_objects(block.count, shown, arrays=together)
-
-
 def _copy_name(kind: int, source: str | None, target: str | None) -> str:
     name = f"Memcpy {COPY_KINDS.get(kind, f'kind {kind}')}"
     return f"{name} ({source} -> {target})" if source and target else name
@@ -342,17 +334,5 @@ def _copy_memories(
     return by_memory.get(source), by_memory.get(target)
 
 
-def _spread(words: Sequence[str | None], groups: Ints) -> pa.DictionaryArray:
-    chosen = sorted({w for w in words if w is not None})
-    index = {w: i for i, w in enumerate(chosen)}
-    codes = np.array([index.get(w or "", -1) for w in words], np.int64)[groups]
-    indices = pa.array(codes.astype(np.int32), mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(chosen, pa.string()))
-
-
 def _either(mask: Bools, yes: str, no: str) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(mask.astype(np.int8)), pa.array([no, yes]))
-
-
-def _nullable(block: Rows, name: str) -> pa.Array:
-    return pa.array(block.ints(name), mask=~block.has(name))

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from trnprof.tracer.formats.table_groups import picked
 from trnprof.tracer.formats.tables import Bools, Ints, Tables, read_small
@@ -51,11 +50,6 @@ class Strings:
             return None
         code = int(self.codes(np.array([string_id]), np.ones(1, np.bool_))[0])
         return None if code == len(self.words) - 1 else str(self.words[code].as_py())
-
-    def matching(self, pattern: str) -> NDArray[np.bool_]:
-        """Which words a regular expression is found in."""
-        found = pl.Series(self.words).str.contains(pattern)
-        return found.fill_null(False).to_numpy()
 
     def api_words(self) -> pa.Array:
         """All words as names of CUDA functions: without the version of the function's interface (``_v7000``)."""

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from trnprof.tracer.formats.attribute_text import json_objects
-from trnprof.tracer.formats.nsys_api import fingerprint
+from trnprof.tracer.formats.attribute_text import json_objects, quoted
 from trnprof.tracer.formats.nsys_collectives import Calls
 from trnprof.tracer.formats.nsys_names import UNNAMED, process_of
 from trnprof.tracer.formats.nsys_payload import (
@@ -22,7 +21,9 @@ from trnprof.tracer.formats.nsys_payload import (
     Schemas,
     from_json,
 )
-from trnprof.tracer.formats.nsys_state import State, per_group
+from trnprof.tracer.formats.nsys_state import State
+from trnprof.tracer.formats.step_ranges import step_ranges
+from trnprof.tracer.formats.table_columns import fingerprint, per_group
 from trnprof.tracer.formats.table_groups import distinct
 from trnprof.tracer.formats.tables import Bools, Ints, Rows
 from trnprof.tracer.ingest.stage import UNFINISHED, Timeline
@@ -37,7 +38,6 @@ _STARTED: Final = (60, 37, 71, 68)
 """Ranges of a process, whole or never ended."""
 _PYTORCH: Final = r"^(.+?), ((?:seq|op_id|sizes|input_op_ids) = [^\"\\\x00-\x1f]*)$"
 """Names by torch.autograd.profiler.emit_nvtx: what follows the operator differs on every call."""
-_STEP: Final = r"(?i)^(?:profilerstep|(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?|batch))[ _#:=-]*([0-9]{1,9})$"
 _INTS: Final = (
     *("start", "end", "eventType", "rangeId", "category", "color", "globalTid", "endGlobalTid"),
     *("textId", "domainId", "uint64Value", "int64Value", "uint32Value", "int32Value", "jsonTextId"),
@@ -52,7 +52,7 @@ class Annotations:
     Attributes:
         domains: (process, domain) → its name.
         categories: (process, domain, category) → its name.
-        steps: blocks of (process, ordinal, start, end) of ranges that are steps.
+        steps: blocks of ranges that are steps (``step_ranges``).
     """
 
     state: State
@@ -182,8 +182,7 @@ def _stage(
     tid, domain = block.ints("globalTid"), block.ints("domainId")
     names, suffix = _split(words)
     attributes = _attributes(notes, block, suffix)
-    prints = fingerprint(block, ["eventType", "rangeId", "category", "color", "textId"])
-    prints ^= words.hash(1).to_numpy()
+    prints = fingerprint(block, ["eventType", "rangeId", "category", "color", "textId"], words)
     for chosen, is_thread in ((of_thread, True), (of_process, False)):
         rows = np.flatnonzero(chosen)
         if not len(rows):
@@ -199,7 +198,7 @@ def _stage(
             name=names.gather(rows).to_arrow().cast(pa.string()).dictionary_encode(),
             category=_category(is_mark[rows]),
             attributes=attributes.take(pa.array(rows)),
-            fingerprint=prints[rows] | np.uint64(1),
+            fingerprint=prints[rows],
         )
     _note(notes, block, words, of_thread | of_process, start, end, tid, domain)
 
@@ -219,20 +218,8 @@ def _note(
     rows = np.flatnonzero(is_nccl & (end != UNFINISHED))
     if len(rows):
         notes.note_calls(rows, tid, start, end, words, block)
-    ordinal = words.str.extract(_STEP).cast(pl.Int64, strict=False)
-    rows = np.flatnonzero(ordinal.is_not_null().to_numpy() & is_range & (end > start))
-    if len(rows):
-        notes.steps.append(
-            pl.DataFrame(
-                {
-                    "process": process_of(tid[rows]),
-                    "ordinal": ordinal.gather(rows),
-                    "label": words.gather(rows),
-                    "start_ns": start[rows],
-                    "end_ns": end[rows],
-                }
-            )
-        )
+    labels = words.set(pl.Series(~is_range), None)
+    notes.steps.append(step_ranges(process_of(tid), start, end, labels))
 
 
 def _timeline(notes: Annotations, tid: int, domain: int, is_thread: bool) -> int:
@@ -272,7 +259,7 @@ def _attributes(notes: Annotations, block: Rows, suffix: pl.Series) -> pa.Array:
     numbers += [(n, block.ints(n), block.has(n)) for n in payload]
     texts: list[tuple[str, pa.Array]] = []
     if suffix.null_count() < len(suffix):
-        texts.append(("arguments", _quoted(suffix)))
+        texts.append(("arguments", quoted(suffix)))
     if block.has("category").any():
         texts.append(("category", _category_names(notes, block)))
     unsigned = block.has("uint64Value")
@@ -285,12 +272,12 @@ def _attributes(notes: Annotations, block: Rows, suffix: pl.Series) -> pa.Array:
         if finite.any():
             texts.append((name, _only(pl.Series(reals).cast(pl.String), finite)))
     if block.has("jsonText").any():
-        texts.append(("jsonText", _quoted(pl.Series(block.text("jsonText")))))
+        texts.append(("jsonText", quoted(pl.Series(block.text("jsonText")))))
     by_id = block.has("jsonTextId") & ~block.has("jsonText")
     if by_id.any():
         codes = notes.state.strings.codes(block.ints("jsonTextId"), block.has("jsonTextId"))
         registered = pl.Series(notes.state.strings.words.take(pa.array(codes)))
-        texts.append(("jsonText", _only(pl.Series(_quoted(registered)), by_id)))
+        texts.append(("jsonText", _only(pl.Series(quoted(registered)), by_id)))
     binary = notes.schemas.decode(block.text("binaryData"))
     shown_fields = (COMMUNICATOR, MESSAGE_BYTES, RANKS, RANK)
     numbers += [(n, *binary[n]) for n in shown_fields[1:]]
@@ -306,19 +293,7 @@ def _category_names(notes: Annotations, block: Rows) -> pa.Array:
     process, domain, category = (c[at].tolist() for c in columns)
     keys = zip(process, domain, category, strict=True)
     words = pl.Series([notes.categories.get(k) or str(k[2]) for k in keys])
-    return _only(pl.Series(_quoted(words)).gather(groups), block.has("category"))
-
-
-def _quoted(texts: pl.Series) -> pa.Array:
-    """Texts as JSON strings."""
-    escaped = texts.str.replace_all("\\", "\\\\", literal=True).str.replace_all(
-        '"', '\\"', literal=True
-    )
-    for code in range(32):
-        mark = chr(code)
-        if texts.str.contains(mark, literal=True).any():
-            escaped = escaped.str.replace_all(mark, f"\\u{code:04x}", literal=True)
-    return pl.select('"' + pl.lit(escaped) + '"').to_series().to_arrow().cast(pa.string())
+    return _only(pl.Series(quoted(words)).gather(groups), block.has("category"))
 
 
 def _only(texts: pl.Series, has: Bools) -> pa.Array:

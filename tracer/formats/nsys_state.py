@@ -9,7 +9,7 @@ import numpy as np
 
 from trnprof.tracer.formats.gpu_peaks import Gpu
 from trnprof.tracer.formats.nsys_names import People, Strings, process_of
-from trnprof.tracer.formats.tables import Ints, Tables
+from trnprof.tracer.formats.tables import Tables
 from trnprof.tracer.ingest.stage import Stage, Timeline
 
 _STREAMS: Final = range(0xFFFFFFFF)
@@ -40,6 +40,11 @@ class State:
     gpu_bytes_per_s: dict[int, float] = field(default_factory=dict)
     unit_rows: dict[tuple[int, int], int] = field(default_factory=dict)
     owners: dict[int, int] = field(default_factory=dict)
+
+    def ranks(self) -> dict[int, int]:
+        """Process → rank, of those whose timelines have one."""
+        found = {owner: self.stage.timelines[n].rank for n, owner in self.owners.items()}
+        return {process: rank for process, rank in found.items() if rank is not None}
 
     def where(self, table: str) -> str:
         """A table, for findings."""
@@ -116,8 +121,3 @@ class State:
                 timeline = self.stage.timelines[number]
                 name = f"{timeline.name} ({self.people.process(process)}, context {context})"
                 self.stage.timelines[number] = replace(timeline, name=name)
-
-
-def per_group(groups: Ints, values: list[int]) -> Ints:
-    """``values[groups]`` as an array."""
-    return np.asarray(values, np.int64)[groups]

@@ -13,10 +13,9 @@ from trnprof.tracer.formats.rocpd_rpd import RPD_EXPECTED, RPD_PASSED_OVER, RPD_
 from trnprof.tracer.formats.rocpd_sdk import EXPECTED, PASSED_OVER, read_sessions
 from trnprof.tracer.formats.rocpd_session import session_suffixes
 from trnprof.tracer.formats.rocpd_state import State
-from trnprof.tracer.formats.rocpd_steps import stage_steps
-from trnprof.tracer.formats.sqlite_tables import SIGNATURE, SqliteTables
+from trnprof.tracer.formats.sqlite_format import sqlite_format
+from trnprof.tracer.formats.step_ranges import stage_steps
 from trnprof.tracer.formats.tables import Tables
-from trnprof.tracer.ingest.source import Format, Head, Source
 from trnprof.tracer.ingest.stage import Stage
 
 _MARKS: Final = (
@@ -47,26 +46,13 @@ def read_tables(tables: Tables, stage: Stage) -> None:
     state.name_apart()
     assign_ranks(state)
     describe_gpus(state)
-    stage_steps(state)
+    ranks = {i: p.rank for i, p in enumerate(state.processes) if p.rank is not None}
+    stage_steps(stage, state.steps, state.owners, ranks, state.launched)
     tell_missing(
         state, EXPECTED if suffixes else RPD_EXPECTED, PASSED_OVER if suffixes else RPD_PASSED_OVER
     )
 
 
-def _recognise(head: Head) -> int:
-    if not head.data.startswith(SIGNATURE):
-        return 0
-    return 100 if any(mark in head.data for mark in _MARKS) else 0
-
-
-def _read(source: Source, stage: Stage) -> None:
-    with (
-        source.on_disk() as path,
-        SqliteTables(path, source.label, stage.audit) as tables,
-    ):
-        read_tables(tables, stage)
-
-
-FORMAT: Final = Format(
-    "rocpd", "AMD ROCm profiler database (rocprofv3, rpd)", recognise=_recognise, read=_read
+FORMAT: Final = sqlite_format(
+    "rocpd", "AMD ROCm profiler database (rocprofv3, rpd)", _MARKS, read_tables
 )

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from trnprof.tracer.formats.collective_names import (
+    POINT_TO_POINT,
+    kernel_algorithm,
+    kernel_dtype,
+    kernel_function,
+    kernel_operation,
+)
 from trnprof.tracer.formats.rocpd_lookup import Words
 from trnprof.tracer.formats.rocpd_state import State
 from trnprof.tracer.formats.tables import Bools, Ints
-
-_KIND: Final = r"(?:nccl(?:Dev)?|msccl)Kernel_([A-Za-z]+)"
-_ALGORITHM: Final = r"_((?:RING|TREE|COLLNET|NVLS|PAT)[A-Z0-9_]*?)(?:_[A-Z][a-z]|[(<]|$)"
-_DTYPE: Final = r"_(?:Sum|Prod|Min|Max|MinMax|Avg|PreMulSum|SumPostDiv)_([a-z]+[0-9]*)"
-_POINT_TO_POINT: Final = ("Send", "Recv", "SendRecv")
 
 
 @dataclass
@@ -47,25 +49,28 @@ class Collectives:
         if not self.count:
             return
         process, start, end = (np.concatenate(p) for p in zip(*self._times, strict=True))
-        kernel = pl.concat(self._names)
-        name = kernel.str.extract(_KIND).replace("Generic", None)
-        name = pl.select(
-            pl.coalesce(
-                pl.lit(name), pl.lit(kernel.str.extract(r"^([^(<]+)")), pl.lit("collective")
-            )
-        ).to_series()
+        kernel = pl.col("kernel")
+        named = pl.DataFrame({"kernel": pl.concat(self._names)}).select(
+            kernel,
+            name=pl.coalesce(
+                kernel_operation(kernel), kernel_function(kernel), pl.lit("collective")
+            ),
+            algorithm=kernel_algorithm(kernel),
+            dtypes=kernel_dtype(kernel),
+        )
+        name = named["name"]
         self.state.stage.add_ops(
             {
                 "op_id": np.arange(self.count, dtype=np.uint32),
                 "kind": ["collective"] * self.count,
                 "name": name,
-                "algorithm": kernel.str.extract(_ALGORITHM),
-                "dtypes": kernel.str.extract(_DTYPE),
+                "algorithm": named["algorithm"],
+                "dtypes": named["dtypes"],
             }
         )
         frame = pl.DataFrame({"name": name, "process": process, "start_ns": start, "end_ns": end})
         rows = frame.filter(
-            pl.col("process") == process[0], ~pl.col("name").is_in(_POINT_TO_POINT)
+            pl.col("process") == process[0], ~pl.col("name").is_in(POINT_TO_POINT)
         ).sort("start_ns")
         self.state.stage.facts.collectives = rows.select(
             pl.lit("RCCL, by order").alias("group"),
@@ -82,5 +87,5 @@ class Collectives:
             "message size and communicator of collectives are not recorded; they are known by the names of their kernels only",
             unreliable="bytes and bandwidth of collectives, groups",
             count=self.count,
-            example=str(kernel[0])[:80],
+            example=str(named["kernel"][0])[:80],
         )

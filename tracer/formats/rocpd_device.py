@@ -10,21 +10,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from trnprof.tracer.formats.attribute_text import quoted
 from trnprof.tracer.formats.rocpd_collectives import Collectives
-from trnprof.tracer.formats.rocpd_copies import (
-    agent_memories,
-)
+from trnprof.tracer.formats.rocpd_copies import agent_memories
 from trnprof.tracer.formats.rocpd_events import Events
-from trnprof.tracer.formats.rocpd_lookup import UNNAMED, Words, quoted
+from trnprof.tracer.formats.rocpd_lookup import UNNAMED, Words
 from trnprof.tracer.formats.rocpd_session import COMMON, Place, Session
-from trnprof.tracer.formats.rocpd_state import (
-    Gpu,
-    Launches,
-    attributes,
-    fingerprint,
-    nullable,
-    spread,
-)
+from trnprof.tracer.formats.rocpd_state import Gpu, Launches
+from trnprof.tracer.formats.table_columns import attributes, fingerprint, nullable, spread
 from trnprof.tracer.formats.table_groups import distinct
 from trnprof.tracer.formats.tables import Bools, Ints, Rows
 

@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from trnprof.tracer.formats.rocpd_lookup import Lookup, TextStore, Words, quoted
+from trnprof.tracer.formats.attribute_text import quoted
+from trnprof.tracer.formats.rocpd_lookup import Lookup, TextStore, Words
 from trnprof.tracer.formats.rocpd_session import Session
 from trnprof.tracer.formats.tables import Bools, Ints, Rows
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from trnprof.tracer.formats.rocpd_events import Events
 from trnprof.tracer.formats.rocpd_lookup import UNNAMED
 from trnprof.tracer.formats.rocpd_session import COMMON, Session
-from trnprof.tracer.formats.rocpd_state import Launches, attributes, fingerprint
-from trnprof.tracer.formats.rocpd_steps import note_steps
+from trnprof.tracer.formats.rocpd_state import Launches
+from trnprof.tracer.formats.step_ranges import step_ranges
+from trnprof.tracer.formats.table_columns import attributes, fingerprint
 from trnprof.tracer.formats.table_groups import distinct
 from trnprof.tracer.formats.tables import Bools, Ints, Rows
 
@@ -46,7 +47,7 @@ def read_regions(session: Session, events: Events, launches: Launches) -> None:
         rows = first + np.flatnonzero(has_stack)
         launches.add(place.process[has_stack], stack[has_stack], rows)
         if messages is not None:
-            note_steps(state, place.process, start, end, messages)
+            state.steps.append(step_ranges(place.process, start, end, messages))
 
 
 def read_marks(session: Session, events: Events, counted: Bools) -> None:

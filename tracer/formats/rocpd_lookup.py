@@ -129,13 +129,3 @@ class TextStore:
         """Remove the file."""
         self._texts = pa.chunked_array([], pa.large_string())
         self._path.unlink(missing_ok=True)
-
-
-def quoted(texts: pl.Series) -> pa.Array:
-    """Texts as JSON strings, nulls as they are."""
-    encoded = pl.select(
-        pl.when(texts.is_not_null()).then(
-            pl.struct(v=pl.lit(texts)).struct.json_encode().str.slice(5).str.strip_suffix("}")
-        )
-    )
-    return encoded.to_series().to_arrow().cast(pa.string())

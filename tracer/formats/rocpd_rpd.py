@@ -11,13 +11,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from trnprof.tracer.formats.attribute_text import quoted
 from trnprof.tracer.formats.rocpd_counters import our_unit
 from trnprof.tracer.formats.rocpd_host import MARKERS
-from trnprof.tracer.formats.rocpd_lookup import UNNAMED, TextStore, Words, quoted
+from trnprof.tracer.formats.rocpd_lookup import UNNAMED, TextStore, Words
 from trnprof.tracer.formats.rocpd_rpd_calls import Calls
 from trnprof.tracer.formats.rocpd_rpd_ops import read_op_counters, read_ops
-from trnprof.tracer.formats.rocpd_state import Process, State, attributes, fingerprint, spread
-from trnprof.tracer.formats.rocpd_steps import note_steps
+from trnprof.tracer.formats.rocpd_state import Process, State
+from trnprof.tracer.formats.step_ranges import step_ranges
+from trnprof.tracer.formats.table_columns import attributes, fingerprint, spread
 from trnprof.tracer.formats.table_groups import distinct
 from trnprof.tracer.formats.tables import Bools, Ints, Rows, read_small
 from trnprof.tracer.ingest.stage import UNFINISHED
@@ -123,7 +125,8 @@ def _read_calls(state: State, words: Words, arguments: Arguments, stride: int) -
         ids.append(block.ints("id"))
         processes.append(process)
         if of_marker.any():
-            note_steps(state, process, start, end, texts.set(pl.Series(~of_marker), None))
+            labels = texts.set(pl.Series(~of_marker), None)
+            state.steps.append(step_ranges(process, start, end, labels))
     nothing = [np.zeros(0, np.int64)]
     return Calls(np.concatenate(ids or nothing), np.concatenate(processes or nothing), first)
 

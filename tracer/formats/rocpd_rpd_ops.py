@@ -11,21 +11,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from trnprof.tracer.formats.collective_names import COLLECTIVE_KERNELS
+from trnprof.tracer.formats.collective_names import is_collective_kernel
+from trnprof.tracer.formats.copy_names import Memories, memories_of_copy
 from trnprof.tracer.formats.rocpd_collectives import Collectives
-from trnprof.tracer.formats.rocpd_copies import Memories, named_memories
 from trnprof.tracer.formats.rocpd_counters import Counter, stage_of_rows
 from trnprof.tracer.formats.rocpd_lookup import UNNAMED, Lookup, Words
 from trnprof.tracer.formats.rocpd_rpd_calls import Calls, Details, Links
-from trnprof.tracer.formats.rocpd_state import (
-    Gpu,
-    Process,
-    State,
-    attributes,
-    fingerprint,
-    spread,
-    tell_unlinked,
-)
+from trnprof.tracer.formats.rocpd_state import Gpu, Process, State, tell_unlinked
+from trnprof.tracer.formats.table_columns import attributes, fingerprint, spread
 from trnprof.tracer.formats.table_groups import distinct
 from trnprof.tracer.formats.tables import Bools, Ints, Rows
 from trnprof.tracer.ingest.stage import UNFINISHED
@@ -33,7 +26,6 @@ from trnprof.tracer.ingest.stage import UNFINISHED
 _KERNEL, _COLLECTIVE, _COPY, _SET, _SYNC = range(5)
 _CATEGORIES: Final = ("compute", "collective", "dma", "dma", "sync")
 _PATTERNS: Final = {
-    _COLLECTIVE: COLLECTIVE_KERNELS,
     _COPY: r"(?i)copy|^[HD]to[HD]",
     _SET: r"(?i)^(?:fillbuffer|memset)",
     _SYNC: r"(?i)^(?:barrier|marker)",
@@ -115,7 +107,7 @@ def read_ops(state: State, words: Words, calls: Calls, stride: int) -> Ops:
     """
     tables, streams = state.tables, {"": 0}
     shape = [c for columns in _SHAPE.values() for c in columns]
-    kinds = np.full(len(words.words), _KERNEL, np.int64)
+    kinds = np.where(is_collective_kernel(words.words), _COLLECTIVE, _KERNEL)
     for kind, pattern in _PATTERNS.items():
         kinds[words.matching(pattern)] = kind
     ops = Ops(
@@ -291,7 +283,7 @@ def _memories(ops: Ops, known: _Known) -> tuple[pa.DictionaryArray, pa.Dictionar
             ends.append((None, "hbm"))
         elif known.kind[row] == _COPY:
             told = (known.type_codes[row], known.codes[row])
-            by_name = next((m for c in told if (m := named_memories(str(words[c])))[0]), None)
+            by_name = next((m for c in told if (m := memories_of_copy(str(words[c])))[0]), None)
             found = by_name or _by_kind(int(kind[row]))
             ends.append(("hbm", "remote") if between[row] and found == ("hbm", "hbm") else found)
         else:

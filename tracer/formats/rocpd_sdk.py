@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trnprof.tracer.formats.collective_names import COLLECTIVE_KERNELS
+from trnprof.tracer.formats.collective_names import is_collective_kernel
 from trnprof.tracer.formats.rocpd_collectives import Collectives
 from trnprof.tracer.formats.rocpd_counters import read_counters
 from trnprof.tracer.formats.rocpd_device import (
@@ -50,7 +50,7 @@ def _read_session(session: Session, collectives: Collectives) -> None:
     try:
         read_regions(session, events, launches)
         launches.finish()
-        is_collective = kernels.matching(COLLECTIVE_KERNELS)
+        is_collective = is_collective_kernel(kernels.words)
         device = Device(session, events, launches, collectives, is_collective, kernels, [])
         read_kernels(device)
         read_copies(device)

@@ -7,13 +7,13 @@ its place (columns of its own, or a track) and its time (columns of its own, or 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+from trnprof.tracer.formats.launcher_variables import stated_rank, stated_world_size
 from trnprof.tracer.formats.rocpd_lookup import Lookup, Words
 from trnprof.tracer.formats.rocpd_state import Gpu, Process, State
 from trnprof.tracer.formats.tables import Bools, Ints, Rows, read_small
@@ -23,9 +23,6 @@ _PLACES: Final = ("nid", "pid", "tid", "agent_id", "queue_id", "stream_id")
 _TIMES: Final = ("start", "end", "start_id", "end_id", "timestamp", "timestamp_id")
 COMMON: Final = frozenset((*_PLACES, *_TIMES, "id", "guid", "track_id", "event_id", "extdata"))
 """Columns that every table of events has, and that are read by ``Session.scan``."""
-_RANK_KEYS: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_SIZE_KEYS: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-_NUMBERED: Final = re.compile(r"[0-9]{1,7}")
 _MAX_JSON_BYTES: Final = 1 << 22
 _MARK: Final = ("rocpd_kernel_dispatch", "rocpd_info_process", "rocpd_info_node", "rocpd_region")
 
@@ -202,13 +199,11 @@ def _read_processes(state: State, suffix: str, nodes: Mapping[int, str]) -> dict
     columns = (rows.list(c) for c in ("id", "pid", "nid", "environment"))
     for id, pid, node, environment in zip(*columns, strict=True):
         variables = parse_object(environment)
-        size = _number(variables, _SIZE_KEYS)
+        size = stated_world_size(variables)
         state.stage.facts.world_size = state.stage.facts.world_size or size
         found[id] = len(state.processes)
-        process = Process(
-            id if pid is None else pid, nodes.get(node, ""), _number(variables, _RANK_KEYS)
-        )
-        state.processes.append(process)
+        host, rank = nodes.get(node, ""), stated_rank(variables)
+        state.processes.append(Process(id if pid is None else pid, host, rank))
     return found
 
 
@@ -260,11 +255,6 @@ def parse_object(text: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _number(variables: Mapping[str, Any], keys: Sequence[str]) -> int | None:
-    values = (str(variables.get(k, "")) for k in keys)
-    return next((int(v) for v in values if _NUMBERED.fullmatch(v)), None)
 
 
 def _positive(value: object) -> int | None:

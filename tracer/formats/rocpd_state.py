@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from trnprof.tracer.formats.attribute_text import Text, json_objects
 from trnprof.tracer.formats.rocpd_lookup import Lookup
-from trnprof.tracer.formats.tables import Bools, Ints, Rows, Tables
+from trnprof.tracer.formats.tables import Bools, Ints, Tables
 from trnprof.tracer.ingest.stage import Stage, Timeline
 
 
@@ -87,7 +83,7 @@ class State:
         unit_rows: (process, number of a GPU) → device events, which ranks are told by.
         gpus: number → GPU that was used.
         gpu_numbers: host and index of a GPU on it → its number.
-        steps: blocks of process, start_ns, end_ns and label of ranges that are steps.
+        steps: blocks of ranges that are steps (``step_ranges``).
         launched: first row of a block of device events, and the rows of the calls that launched them (-1: none).
     """
 
@@ -183,42 +179,6 @@ class State:
         number = self.stage.timeline(key, timeline)
         self.owners[number] = process
         return number
-
-
-def attributes(
-    block: Rows,
-    names: Sequence[str],
-    arrays: Mapping[str, Sequence[str]],
-    texts: Sequence[Text] = (),
-) -> pa.Array:
-    """What has no column, as JSON: integers that are not 0, integers that belong together, and texts."""
-    members = [(n, *block.numbers[n]) for n in names if n in block.numbers]
-    shown = [(n, values, ok & (values != 0)) for n, values, ok in members]
-    together = [
-        (name, [block.ints(c) for c in columns], block.has(columns[0]))
-        for name, columns in arrays.items()
-    ]
-    return json_objects(block.count, shown, texts, together)
-
-
-def spread(words: Sequence[str | None], groups: Ints) -> pa.DictionaryArray:
-    """``words[groups]`` as a dictionary array; None becomes null."""
-    chosen = sorted({w for w in words if w is not None})
-    index = {w: i for i, w in enumerate(chosen)}
-    codes = np.array([-1 if w is None else index[w] for w in words], np.int32)[groups]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(codes, mask=codes < 0), pa.array(chosen, pa.string())
-    )
-
-
-def nullable(block: Rows, name: str) -> pa.Array:
-    """An integer column with its nulls."""
-    return pa.array(block.ints(name), mask=~block.has(name))
-
-
-def fingerprint(block: Rows, names: Sequence[str]) -> NDArray[np.uint64]:
-    """A hash of these integers of each row."""
-    return pl.DataFrame({n: block.ints(n) for n in names}).hash_rows().to_numpy()
 
 
 def tell_unlinked(state: State, linked: int, unlinked: int) -> None:

@@ -2,7 +2,8 @@
 
 Ordinals may be counted from the beginning of each recording, so that those of a source which missed the first collectives are all
 too low. Where counts or names differ, or the ends at equal ordinals are not at a constant distance, the lag with equal names and
-the most constant distance of ends is taken.
+the most constant distance of ends is taken: most constant by the geometric mean of what distances are off, in which a few ends far
+off weigh little, however far, and neither hide the right lag nor make a wrong one look better.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ SURE_NS: Final = 20_000
 SAME_NAMES: Final = 0.9
 WITHIN: Final = 0.6
 """Not the median deviation: of two distances that alternate it is 0."""
+FLOOR_NS: Final = 1_000
+"""Added to what a distance is off before the geometric mean is taken; ends agree to no less, and an exact 0 would decide alone."""
 LAGS: Final = 256
 """Most lags looked at to each side."""
 BETTER: Final = 0.5
@@ -118,9 +121,9 @@ def _row(member: pl.DataFrame) -> _Row:
 
 def find_lag(reference: _Row, other: _Row) -> int | None:
     """What to add to the ordinals of ``other``; None if nothing fits."""
-    straight = _deviation(reference, other, 0)
+    straight = _off(reference, other, 0)
     is_whole = len(reference.ordinal) == len(other.ordinal)
-    if straight is not None and (straight <= SURE_NS or (is_whole and len(other.ordinal) < 3)):
+    if straight is not None and (_is_constant(straight) or (is_whole and len(straight) < 3)):
         return 0
     room = min(LAGS, abs(len(reference.ordinal) - len(other.ordinal)) + 8)
     centres = {
@@ -129,15 +132,22 @@ def find_lag(reference: _Row, other: _Row) -> int | None:
         int(reference.ordinal[-1] - other.ordinal[-1]),
     }
     lags = sorted({c + d for c in centres for d in range(-room, room + 1)}, key=abs)
-    tried = [(d, lag) for lag in lags if (d := _deviation(reference, other, lag)) is not None]
+    count = min(len(reference.ordinal), len(other.ordinal))
+    gap_ns = float(np.median(np.abs(np.diff(reference.end_ns)))) if count > 1 else 0.0
+    tried = [
+        (_typical(off, count, gap_ns), lag)
+        for lag in lags
+        if (off := _off(reference, other, lag)) is not None
+    ]
     if not tried:
         return None
-    deviation, lag = min(tried, key=lambda t: t[0])
-    return 0 if straight is not None and straight * BETTER <= deviation else lag
+    typical, lag = min(tried, key=lambda t: t[0])
+    is_best = straight is not None and _typical(straight, count, gap_ns) * BETTER <= typical
+    return 0 if is_best else lag
 
 
-def _deviation(reference: _Row, other: _Row, lag: int) -> float | None:
-    """What WITHIN of the distances of ends deviate from their median at most, at this lag (ns); None where too few meet or names differ."""
+def _off(reference: _Row, other: _Row, lag: int) -> NDArray[np.float64] | None:
+    """How far the distances of ends are from their median at this lag (ns); None where too few meet or names differ."""
     wanted = other.ordinal + lag
     place = np.minimum(np.searchsorted(reference.ordinal, wanted), len(reference.ordinal) - 1)
     meets = reference.ordinal[place] == wanted
@@ -146,5 +156,17 @@ def _deviation(reference: _Row, other: _Row, lag: int) -> float | None:
     if same.sum() < max(1, SAME_NAMES * meets.sum(), shorter / 2):
         return None
     distances = (other.end_ns - reference.end_ns[place])[same]
-    off = (distances - distances[0]).astype(np.float64)
-    return float(np.quantile(np.abs(off - np.median(off)), WITHIN))
+    # the lower median: one of the distances, where a mean of two that contradict each other would be near none
+    middle = np.partition(distances, (len(distances) - 1) // 2)[(len(distances) - 1) // 2]
+    off: NDArray[np.float64] = np.abs(distances - middle).astype(np.float64)
+    return off
+
+
+def _is_constant(off: NDArray[np.float64]) -> bool:
+    return float(np.quantile(off, WITHIN)) <= SURE_NS
+
+
+def _typical(off: NDArray[np.float64], count: int, gap_ns: float) -> float:
+    """Geometric mean of what ``count`` ends are off (ns); those that meet no other at this lag count as if one collective off."""
+    logs = np.log(off + FLOOR_NS).sum() + (count - len(off)) * np.log(gap_ns + FLOOR_NS)
+    return float(np.exp(logs / count))

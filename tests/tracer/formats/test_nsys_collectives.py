@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from tests.tracer.formats.nsys_files import NsysFile, global_pid
 from tests.tracer.formats.staged import events, kinds, staged, table
 
+from trnprof.tracer.formats.collective_names import VARIABLE
 from trnprof.tracer.formats.nsys import FORMAT
 
 NCCL = 7
@@ -101,11 +103,11 @@ def test_kernels_get_collective_group_order_and_bytes_from_the_calls(tmp_path: P
     ops = table(stage, "ops").sort("op_id")
     shown = ("name", "algorithm", "dtypes", "group_id", "group_seq", "in_bytes", "out_bytes")
     expected = [
-        ("AllReduce", "RING_LL", "bf16", 0, 0, 4096, 4096),
+        ("AllReduce", "RING_LL", "bfloat16", 0, 0, 4096, 4096),
         ("AllGather", "RING_LL", None, 0, 1, 1000, 2000),
-        ("ReduceScatter", "RING_SIMPLE", "f32", 0, 2, 2000, 1000),
+        ("ReduceScatter", "RING_SIMPLE", "float32", 0, 2, 2000, 1000),
         ("SendRecv", None, None, 0, None, 40, 40),
-        ("AllReduce", "RING_LL", "bf16", None, None, None, None),
+        ("AllReduce", "RING_LL", "bfloat16", None, None, None, None),
     ]
     assert ops.select(shown).rows() == expected * 2
     sized = rows.select("name", "bytes").rows()
@@ -232,3 +234,19 @@ def test_ranks_by_mpi_are_believed_first(tmp_path: Path) -> None:
     stage = staged(FORMAT, file.done(), tmp_path / "stage")
     assert [(t.chip, t.rank) for t in stage.timelines if t.kind == "chip"] == [(0, 6), (1, 5)]
     assert "assumed_rank" not in kinds(stage)
+
+
+def test_names_that_the_user_adds_are_of_collectives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = NsysFile(tmp_path / "a.sqlite")
+    launched(file, "void fused_moe_dispatch<8>(int*)", 1, 10, 20, 5, 1)
+    launched(file, "gemm", 2, 30, 40, 5, 2)
+    path = file.done()
+    stage = staged(FORMAT, path, tmp_path / "before")
+    assert set(events(stage).filter(pl.col("start_ns") >= 10)["category"]) == {"compute"}
+    monkeypatch.setenv(VARIABLE, "fused_moe_")
+    stage = staged(FORMAT, path, tmp_path / "after")
+    assert events(stage).filter(start_ns=10)["category"].to_list() == ["collective"]
+    assert events(stage).filter(start_ns=30)["category"].to_list() == ["compute"]
+    assert table(stage, "ops")["name"].to_list() == ["fused_moe_dispatch"]

@@ -387,3 +387,14 @@ def test_other_ranges_of_threads(tmp_path: Path) -> None:
         if f.kind == "not_imported"
     ]
     assert left == [("SCHED_EVENTS", 1)]
+
+
+def test_ranges_of_other_texts_at_the_same_time_repeat_nothing(tmp_path: Path) -> None:
+    file = NsysFile(tmp_path / "a.sqlite")
+    file.table("LIBRARY_TRACE", "start INTEGER, end INTEGER, globalTid INTEGER, name TEXT")
+    file.string("a profile")
+    for name in ("open", "read", "read"):
+        file.add("LIBRARY_TRACE", start=2, end=4, globalTid=global_tid(3, 4), name=name)
+    stage = staged(FORMAT, file.done(), tmp_path / "stage")
+    prints = stage.times("fingerprint").tolist()
+    assert prints[0] != prints[1] == prints[2]

@@ -12,6 +12,7 @@ import pytest
 from tests.tracer.formats.rocpd_databases import RpdDatabase
 from tests.tracer.formats.staged import counters, events, head_of, kinds, staged, table
 
+from trnprof.tracer.formats.collective_names import VARIABLE
 from trnprof.tracer.formats.rocpd import FORMAT
 from trnprof.tracer.ingest.stage import Stage
 
@@ -197,3 +198,14 @@ def test_tables_that_are_not_there_read_as_empty(tmp_path: Path) -> None:
     told = {f.kind: f for f in stage.audit.findings}
     assert told["unlinked_kernels"].severity == "warning"
     assert told["absent_table"].where.endswith("rocpd_api")
+
+
+def test_names_that_the_user_adds_are_of_collectives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = small(tmp_path / "a.rpd", 2)
+    monkeypatch.setenv(VARIABLE, "^gemm$")
+    stage = staged(FORMAT, path, tmp_path / "stage")
+    found = events(stage).filter(pl.col("category") == "collective")
+    assert found["start_ns"].to_list() == [200, 400, 420]
+    assert table(stage, "ops").sort("op_id")["name"].to_list()[1:] == ["gemm", "gemm"]

@@ -247,7 +247,7 @@ def test_sums_are_those_of_sql(tmp_path: Path, layout: str) -> None:
     ops = table(stage, "ops")
     assert set(ops["name"]) == {"AllReduce"}
     assert set(ops["algorithm"]) == {"RING_LL"}
-    assert set(ops["dtypes"]) == {"bf16"}
+    assert set(ops["dtypes"]) == {"bfloat16"}
     chips = {t.chip: t.name for t in stage.timelines if t.kind == "chip"}
     assert chips == {0: "GPU 0", 1: "GPU 1", 2: "host-2 GPU 0", 3: "host-2 GPU 1"}
     assert "assumed_rank" in kinds(stage)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from trnprof.tracer.ingest.align import COLLECTIVES, NONE, Alignment, align
@@ -121,7 +121,8 @@ def test_base_times_cancel_a_shift_exactly_without_any_collective() -> None:
     assert found.residual is None
 
 
-Job = tuple[dict[str, pl.DataFrame], dict[str, int]]
+Job = tuple[dict[str, pl.DataFrame], dict[str, int], float]
+"""Collectives and shift by rank; of the rank where it is least, the share of collectives that neither it nor the first rank ends far off."""
 
 
 def synthetic(
@@ -133,16 +134,21 @@ def synthetic(
     names = [("AllReduce", "AllGather", "ReduceScatter")[i % 3] for i in range(count)]
     shifts = {f"r{r}": int(rng.integers(-DAY_NS, DAY_NS)) for r in range(ranks)}
     frames = {}
+    is_wild = np.zeros((ranks, count), np.bool_)
     for r, (label, ns) in enumerate(shifts.items()):
         ends = true_ends + np.rint(rng.normal(0, jitter_ns, count)).astype(np.int64)
-        wild = rng.random(count) < outliers
-        ends = ends + np.where(wild, rng.integers(-50_000_000, 50_000_000, count), 0) + ns
+        is_wild[r] = rng.random(count) < outliers
+        ends = ends + np.where(is_wild[r], rng.integers(-50_000_000, 50_000_000, count), 0) + ns
         missing = cut if r == ranks - 1 else 0
         frames[label] = frame(ends[missing:].tolist(), names[missing:])
-    return frames, shifts
+    is_sound = ~(is_wild[:1] | is_wild[1:])
+    shares = [*is_sound[:-1].mean(axis=1), is_sound[-1, cut:].mean()]
+    return frames, shifts, float(min(shares))
 
 
 @settings(max_examples=25, deadline=None)
+@example(seed=8959017, ranks=2, count=24, jitter_ns=1.0, outliers=0.125, cut=0)
+@example(seed=315, ranks=2, count=24, jitter_ns=20_000.0, outliers=0.15, cut=6)
 @given(
     seed=st.integers(0, 2**32),
     ranks=st.integers(2, 6),
@@ -154,7 +160,9 @@ def synthetic(
 def test_jitter_outliers_and_missing_first_collectives_leave_the_shift_recoverable(
     seed: int, ranks: int, count: int, jitter_ns: float, outliers: float, cut: int
 ) -> None:
-    frames, shifts = synthetic(seed, ranks, count, jitter_ns, outliers, cut)
+    frames, shifts, sound = synthetic(seed, ranks, count, jitter_ns, outliers, cut)
+    # outliers are drawn: where half of the differences are wild, the median of all is no measure of the shift, and none can be
+    assume(sound > 0.5)
     found = align(frames, unknown(frames))
     assert set(found.clock.values()) == {0}
     for label, ns in shifts.items():
