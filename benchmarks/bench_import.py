@@ -204,7 +204,7 @@ def big(gigabytes: float, work: Path, scripts: dict[str, Path]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hta-python", help="Python with HolisticTraceAnalysis 0.5.0")
-    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--events", type=int, default=3_000_000)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--big-gb", type=float, default=0.0)
     given = parser.parse_args()
