@@ -253,8 +253,9 @@ def key_places(data: Any, hashes: Any, places: Any) -> Any:
             h = np.uint64(14695981039346656037)
             while at < size and data[at] != 34:
                 h = (h ^ np.uint64(data[at])) * np.uint64(1099511628211)
-                if data[at] == 92:
+                if data[at] == 92 and at + 1 < size:
                     at += 1
+                    h = (h ^ np.uint64(data[at])) * np.uint64(1099511628211)
                 at += 1
             end = at
             at += 1

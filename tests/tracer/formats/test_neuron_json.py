@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trnprof.tracer.formats.neuron_json import Block, TopLevel, Value
@@ -55,6 +55,7 @@ values = st.recursive(
 rows = st.lists(st.dictionaries(names, values, min_size=1, max_size=4), min_size=1, max_size=5)
 
 
+@example({"0": [{"\f": None, "\r": []}]}, None, 1)
 @settings(max_examples=120, deadline=None)
 @given(
     st.dictionaries(names, rows | scalars, max_size=4),
