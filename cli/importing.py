@@ -15,7 +15,7 @@ from typing import Final, Literal
 from trnprof.cli.diagnostics import ExitCode, live, say
 from trnprof.tracer.compiled import told_of_compiling
 from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
-from trnprof.tracer.ingest.pool import Progress
+from trnprof.tracer.ingest.pool import SMALL_BYTES, Progress
 from trnprof.tracer.ingest.run import ImportSummary, import_profiles
 from trnprof.tracer.units import format_bytes, format_count, format_percent, printable
 
@@ -23,10 +23,15 @@ _FINDINGS_SHOWN: Final = 5
 _ALIGNMENT_SHOWN: Final = 3
 _PLAIN_SECONDS: Final = 10.0
 _LIVE_SECONDS: Final = 0.1
-_DISK_A_BYTE: Final = 1.0
-"""Bytes written while importing, stage and trace, a byte of decompressed JSON."""
-_MEMORY_A_PROCESS: Final = 400e6
-_MEMORY_A_BYTE: Final = 0.25
+_DISK_A_BYTE: Final = 1.6
+"""Bytes written while importing, stage and trace, a byte of decompressed JSON; this and what follows were measured on Kineto JSON
+of 0.1 to 2 GB (benchmarks/bench_import.py)."""
+_MEMORY_A_PROCESS: Final = 230e6
+"""Libraries."""
+_MEMORY_OF_BLOCKS: Final = 250e6
+"""Blocks and shards, once the input is that large."""
+_MEMORY_A_BYTE: Final = 0.24
+"""What is held of every event, a byte of input."""
 
 
 def import_and_tell(
@@ -112,9 +117,9 @@ class Display:
 def forecast_line(standing: Progress, processes: int, free_bytes: int) -> str:
     """What is going to be read, and about what it takes."""
     expected = standing.expected_bytes
-    workers = max(1, min(processes, standing.sources))
-    largest = expected / max(1, standing.sources) * workers
-    memory = _MEMORY_A_PROCESS * workers + _MEMORY_A_BYTE * largest
+    workers = max(1, min(processes, standing.sources)) if expected > SMALL_BYTES else 1
+    each = expected / max(1, standing.sources)
+    memory = workers * (_MEMORY_A_PROCESS + min(each, _MEMORY_OF_BLOCKS) + _MEMORY_A_BYTE * each)
     return (
         f"{_sources(standing.sources)}, about {format_bytes(expected, 2)} decompressed; "
         f"about {format_bytes(memory, 2)} of memory and {format_bytes(expected * _DISK_A_BYTE, 2)} of disk "
