@@ -149,19 +149,21 @@ def outcome_lines(output: Path, summary: ImportSummary, seconds: float) -> list[
     """What became of it: events, ranks, time, the gravest findings, what to do next."""
     ranks = {source.rank for source in summary.sources if source.rank is not None}
     formats = ", ".join(sorted({source.format for source in summary.sources}))
-    of_ranks = f"{_counted(len(ranks), 'rank')} from " if ranks else ""
+    of_ranks = f"{counted(len(ranks), 'rank')} from " if ranks else ""
     lines = [
         f"{output}: {format_count(summary.events)} event{'s' * (summary.events != 1)} of {of_ranks}{_sources(len(summary.sources))} "
         f"({formats}) in {seconds:.1f} s"
     ]
     lines += summary.alignment[:_ALIGNMENT_SHOWN]
     if len(summary.alignment) > _ALIGNMENT_SHOWN:
-        lines.append(f"… {len(summary.alignment) - _ALIGNMENT_SHOWN} lines more about clocks")
+        lines.append(
+            f"… {counted(len(summary.alignment) - _ALIGNMENT_SHOWN, 'more line')} about clocks"
+        )
     name = shlex.quote(str(output))
     told = finding_lines(summary.findings)
     lines += told[:_FINDINGS_SHOWN]
     if len(told) > _FINDINGS_SHOWN:
-        lines.append(f"… {len(told) - _FINDINGS_SHOWN} kinds of findings more")
+        lines.append(f"… {counted(len(told) - _FINDINGS_SHOWN, 'more finding')}")
     if told:
         lines.append(f"trnprof validate {name} shows all")
     lines.append(f"next: trnprof report {name} · trnprof view {name}")
@@ -185,11 +187,7 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
 
 
 def _sources(count: int) -> str:
-    return _counted(count, "source")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return counted(count, "source")
 
 
 def _say_compiling() -> None:

@@ -18,8 +18,11 @@ def compiled(function: _F) -> _F:
 
 
 def inlined(function: _F) -> _F:
-    """As ``compiled``, and it becomes a part of all compiled functions that call it: for the innermost steps of long loops."""
-    return _compiled(function, forceinline=True)
+    """As ``compiled``, and it becomes a part of all compiled functions that call it: for the innermost steps of long loops.
+
+    Python cannot call it.
+    """
+    return _compiled(function, forceinline=True, no_cpython_wrapper=True)
 
 
 def _compiled(function: _F, **options: bool) -> _F:

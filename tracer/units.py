@@ -66,6 +66,15 @@ def format_count(count: float, digits: int = 4) -> str:
     return _scaled(count, digits, ("", "k", "M", "G", "T", "P")).rstrip()
 
 
+def counted(count: int, noun: str) -> str:
+    """How many there are of what, for a noun whose plural ends in s.
+
+    >>> counted(1, "event"), counted(12_000, "event")
+    ('1 event', '12,000 events')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def format_percent(fraction: float | None, digits: int = 1) -> str:
     """A fraction 0–1 as people read it.
 

@@ -104,10 +104,10 @@ def test_the_findings_are_told_kept_and_decide_the_exit_code(plugin: Path, folde
     assert open_trace(folder / "b.trnprof").events.collect().height
     text = trnprof("validate", "b.trnprof", folder=folder)
     assert text.code == 1
-    assert "warning: missing_rank: run/rank1.log: rank 1 is missing" in text.out
+    assert "warning: missing_ranks: run/rank1.log: rank 1 is missing" in text.out
     assert "  unreliable: whatever is said of all ranks" in text.out
     document = json.loads(trnprof("validate", "b.trnprof", "--json", folder=folder).out)
-    assert "missing_rank" in {finding["kind"] for finding in document["findings"]}
+    assert "missing_ranks" in {finding["kind"] for finding in document["findings"]}
     assert document["problems"] == []
 
 

@@ -110,7 +110,7 @@ class ArrowTables:
         typed = series.cast(pl.Int64 if is_int else pl.Float64, strict=False)
         has = typed.is_not_null().to_numpy()
         self.audit.add(
-            "odd_values",
+            "unreadable_values",
             "warning",
             where,
             "values of another type than the column should have were taken as missing",

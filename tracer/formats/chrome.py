@@ -136,7 +136,7 @@ def _tell_unpaired(reader: Reader, paired: Paired) -> None:
     is_end = (phase == Phase.END) | (phase == Phase.ASYNC_END)
     for kind, severity, rows, message in (
         (
-            "end_without_begin",
+            "unmatched_ends",
             "warning",
             np.flatnonzero(is_end & (paired.partner < 0)),
             "events end (E, e, F, D) what never began in the trace; they were left out",

@@ -112,7 +112,7 @@ class Counters:
     def _tell_lost(self, block: EventBlock, events: Ints) -> None:
         if len(events):
             self.stage.audit.add(
-                "counter_values_left_out",
+                "unreadable_values",
                 "note",
                 self.stage.label,
                 "counter events without numbers or a time, and those of their arguments that are no numbers, were left out",

@@ -115,14 +115,14 @@ def _tell_overflow(stage: Stage, header: Mapping[str, Any], metadata: Metadata) 
     says = isinstance(inner, Mapping) and inner.get("overflow") is True
     stage.audit.add(
         "ring_buffer_overwritten",
-        "warning",
+        "error",
         stage.label,
         "the recorder's buffer ran over: events are missing",
         unreliable="counts and totals; the beginning of the trace",
         count=metadata.overflows + says,
     )
     stage.audit.add(
-        "metadata_left_out",
+        "too_many_metadata",
         "note",
         stage.label,
         f"metadata events beyond the first {_MOST:,} were left out",

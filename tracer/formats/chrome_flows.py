@@ -160,7 +160,7 @@ class Flows:
         lost = np.flatnonzero(row < 0)
         ts = self.numbers["ts"]
         stage.audit.add(
-            "unbound_flows",
+            "dangling_flows",
             "note",
             stage.label,
             "flow events at times where their thread has no slice were left out",

@@ -40,46 +40,13 @@ from trnprof.tracer.formats.json_simd import (
     byte_at,
 )
 from trnprof.tracer.formats.json_tokens import (
-    is_close,
-    is_open,
     is_string,
     skip_space,
-    string_end,
-    token_end,
+    value_end,
 )
 
 _EVENT_KEY = np.frombuffer(b'"event":', np.uint8)
 _ARGS_KEY = np.frombuffer(b'"args":', np.uint8)
-
-
-@compiled
-def _value_stop(base: Any, i: Any, end: Any, lenient: Any) -> Any:
-    """Past the value at ``i`` of a container whose brackets are known to match."""
-    depth = 0
-    while i < end:
-        c = byte_at(base, i)
-        if c == QUOTE:
-            j, _, _ = string_end(base, i + 1, end, lenient)
-            i = end if j < 0 else j + 1
-        elif is_open(c):
-            depth += 1
-            i += 1
-        elif is_close(c):
-            if depth == 0:
-                return i
-            depth -= 1
-            i += 1
-        elif c in (COMMA_SIGN, COLON_SIGN):
-            if depth == 0:
-                return i
-            i = skip_space(base, i + 1, end)
-            continue
-        else:
-            i = max(i + 1, token_end(base, i, end)[0])
-        if depth == 0:
-            return i
-        i = skip_space(base, i, end)
-    return end
 
 
 @compiled
@@ -107,7 +74,7 @@ def _put_members(
         status, i, field, key_end, faults = key_at(base, i, end, lenient, names, level)
         if status != OK:
             return o, count
-        stop = _value_stop(base, i, end, lenient)
+        _, stop, _, _ = value_end(base, i, end, lenient)
         if field < 0:
             if count:
                 o = put(out, o, COMMA_SIGN)
@@ -187,7 +154,7 @@ def texts(
     for r in range(len(start)):
         o = offsets[r]
         if kind[r] != ABSENT:
-            quote = np.int64(is_string(kind[r]))
+            quote = np.int64(is_string(np.int64(kind[r])))
             low, high = np.int64(start[r]) - quote, np.int64(start[r]) + length[r] + quote
             if marks[r] & FAULTS:
                 o = put_value(base, low, high, np.int64(marks[r] & QUOTE_ESCAPED), target, o)

@@ -25,10 +25,6 @@ _FINGERPRINT_SEED: Final = np.uint64(0x243F6A8885A308D3)
 _WINDOWS_PATH: Final = re.compile(rb"[A-Za-z]:\\[a-tv-z]")
 
 
-Column = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]
-"""Where the texts of a field are, how long, and of what kind."""
-
-
 @dataclass
 class Shared:
     """What the blocks of one scan share.
@@ -102,9 +98,8 @@ class EventBlock:
         self._first, self._last, self._marks = (
             edges if index is None else (edge[index] for edge in edges)
         )
-        self._columns: dict[str, Column] = {}
-        self._codes: dict[str, tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
-        self._texts: dict[str, pa.DictionaryArray] = {}
+        self._columns: dict[str, json_decimals.Column] = {}
+        self._texts: dict[str, tuple[NDArray[np.int32], pa.DictionaryArray]] = {}
         self.rows = len(self._first)
         self.position = origin + int(self._first[0]) if self.rows else origin
 
@@ -126,18 +121,15 @@ class EventBlock:
 
         Values from 2^63 are given as the bits of uint64; values beyond 64 bits and with decimals are none.
         """
-        found: tuple[NDArray[np.int64], NDArray[np.bool_]] = json_decimals.integers(
-            self._base, *self._column(field)
-        )
-        return found
+        return json_decimals.integers(self._base, self._column(field))
 
     def floats(self, field: str) -> NDArray[np.float64]:
         """Numbers or numeric strings, correctly rounded; NaN where there is none."""
         column = self._column(field)
-        found, slow = json_decimals.floats(self._base, *column)
+        found, slow = json_decimals.floats(self._base, column)
         if slow.any():
-            texts = _gathered(self._base, *(part[slow] for part in column))
-            texts = pc.utf8_trim_whitespace(texts.cast(pa.string(), safe=False))
+            texts = _gathered(self._base, column[0][slow], column[1][slow], column[2][slow])
+            texts = pc.ascii_trim_whitespace(texts)
             numeric = pc.match_substring_regex(
                 texts, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
             )
@@ -145,8 +137,7 @@ class EventBlock:
             plain = pc.if_else(numeric, plain, pa.scalar(None, pa.string()))
             numbers = pc.cast(plain, pa.float64()).fill_null(np.nan)
             found[slow] = numbers.to_numpy(zero_copy_only=False)
-        result: NDArray[np.float64] = found
-        return result
+        return found
 
     def times_ns(
         self,
@@ -158,7 +149,7 @@ class EventBlock:
             more than 2^62 ns from zero are cut to that, with a finding.
         """
         start, end, has_ts, has_dur, has_cut = json_decimals.times(
-            self._base, *self._column("ts"), *self._column("dur")
+            self._base, self._column("ts"), self._column("dur")
         )
         if has_cut.any():
             row = int(has_cut.argmax())
@@ -177,19 +168,7 @@ class EventBlock:
 
         Bytes that are not UTF-8 become U+FFFD.
         """
-        if field not in self._texts:
-            codes, firsts = self._distinct(field)
-            decoded = self._decoded(field, firsts)
-            indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
-            if isinstance(decoded, list):
-                unique = dict.fromkeys(decoded)
-                renumber = {text: i for i, text in enumerate(unique)}
-                mapping = np.array([renumber[text] for text in decoded] + [-1], np.int32)
-                codes = mapping[codes]
-                indices = pa.array(codes, mask=codes < 0)
-                decoded = pa.array(list(unique), pa.string())
-            self._texts[field] = pa.DictionaryArray.from_arrays(indices, decoded)
-        return self._texts[field]
+        return self._coded_texts(field)[1]
 
     def keys(self, *fields: str) -> tuple[NDArray[np.int64], list[tuple[Any, ...]]]:
         """Number the combinations of texts of some fields, the same in all blocks of a scan.
@@ -198,8 +177,7 @@ class EventBlock:
             (code of each event, from 0; the combinations by code, of all blocks so far, None where a field is missing).
         """
         by_value, known = self._shared.keys.setdefault(fields, ({}, []))
-        columns = [self.texts(name) for name in fields]
-        codes = [_codes(column) for column in columns]
+        codes, columns = zip(*(self._coded_texts(name) for name in fields), strict=True)
         combined, firsts = codes[0], None
         for more in codes[1:]:
             combined, firsts = json_texts.distinct_pairs(combined, more, self._shared.seed)
@@ -259,10 +237,9 @@ class EventBlock:
 
     def fingerprints(self) -> NDArray[np.uint64]:
         """Hash of the text of each event."""
-        found: NDArray[np.uint64] = json_texts.hash_rows(
-            self._base, self._first, self._last, _FINGERPRINT_SEED
-        )
-        return found
+        out = np.empty(self.rows, np.uint64)
+        json_texts.hash_rows(self._base, self._first, self._last, _FINGERPRINT_SEED, out)
+        return out
 
     def take(self, chosen: ArrayLike) -> Self:
         """The events that a mask or an array of row numbers chooses."""
@@ -273,7 +250,7 @@ class EventBlock:
             index = self._index[index]
         return type(self)(self._shared, self._data, self._origin, self._located, index)
 
-    def _column(self, field: str) -> Column:
+    def _column(self, field: str) -> json_decimals.Column:
         if field not in self._columns:
             number, all_rows = self._shared.number(field), self._located
             start, length, kind = (
@@ -286,12 +263,20 @@ class EventBlock:
             self._columns[field] = start, length, kind
         return self._columns[field]
 
-    def _distinct(self, field: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        if field not in self._codes:
-            self._codes[field] = json_texts.distinct_texts(
+    def _coded_texts(self, field: str) -> tuple[NDArray[np.int32], pa.DictionaryArray]:
+        """Codes of the distinct texts of a field, -1 where there is none, and the texts."""
+        if field not in self._texts:
+            codes, firsts = json_texts.distinct_texts(
                 self._base, *self._column(field), self._shared.seed
             )
-        return self._codes[field]
+            decoded = self._decoded(field, firsts)
+            if isinstance(decoded, list):  # what is written differently may be the same text
+                number = {text: i for i, text in enumerate(dict.fromkeys(decoded))}
+                codes = np.array([*(number[text] for text in decoded), -1], np.int32)[codes]
+                decoded = pa.array(list(number), pa.string())
+            indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
+            self._texts[field] = codes, pa.DictionaryArray.from_arrays(indices, decoded)
+        return self._texts[field]
 
     def _decoded(self, field: str, firsts: NDArray[np.int64]) -> pa.StringArray | list[str]:
         """Texts of the rows; an Arrow array if they are texts as they are, else a list."""
@@ -331,12 +316,6 @@ def _room(offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
     return np.empty(int(offsets[-1]) + PADDING, np.uint8)
 
 
-def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
-    indices = column.indices.fill_null(-1) if column.null_count else column.indices
-    codes: NDArray[np.int32] = indices.to_numpy(zero_copy_only=False)
-    return codes
-
-
 def _gathered(
     base: int,
     start: NDArray[np.int32],
@@ -344,8 +323,11 @@ def _gathered(
     kind: NDArray[np.uint8],
 ) -> pa.StringArray:
     """The texts of some rows, as they are written, not checked to be UTF-8."""
-    offsets = json_texts.gather_lengths(length, kind)
-    return _strings(json_texts.gather(base, start, offsets), offsets, has_null=False)
+    offsets = np.zeros(len(length) + 1, np.int64)
+    np.cumsum(np.where(kind > json_codes.ABSENT, length, 0), out=offsets[1:])
+    out = np.empty(offsets[-1], np.uint8)
+    json_texts.gather(base, start, offsets, out)
+    return _strings(out, offsets, has_null=False)
 
 
 def _strings(

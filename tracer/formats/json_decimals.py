@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trnprof.tracer.compiled import compiled
+from trnprof.tracer.compiled import compiled, inlined
 from trnprof.tracer.formats.json_codes import (
     ESCAPED,
     LETTER_E,
@@ -25,6 +26,11 @@ from trnprof.tracer.formats.json_simd import (
     not_digit_at,
     word_at,
 )
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Column = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]
+"""Where the texts of a field are, how long, and of what kind."""
 
 _FRACTION_DIGITS: Final = 15
 FRACTION_UNITS: Final = 10**_FRACTION_DIGITS
@@ -47,7 +53,7 @@ _INTEGER_POWERS = np.array([10**k for k in range(_SHORT + 1)], np.int64)
 _FLOAT_POWERS = np.array([10.0**k for k in range(23)])
 
 
-@compiled
+@inlined
 def _trim(base: Any, start: Any, end: Any) -> Any:
     while start < end and byte_at(base, start) <= 32:
         start += 1
@@ -56,7 +62,7 @@ def _trim(base: Any, start: Any, end: Any) -> Any:
     return start, end
 
 
-@compiled
+@inlined
 def _sign(base: Any, i: Any, end: Any) -> Any:
     """(whether a number is negative, where its digits begin)."""
     if i < end:
@@ -66,13 +72,13 @@ def _sign(base: Any, i: Any, end: Any) -> Any:
     return False, i
 
 
-@compiled
+@inlined
 def _run(base: Any, i: Any, end: Any) -> Any:
     """How many digits begin at ``i``; of many, at least 32 are seen."""
     return min(not_digit_at(base, i), end - i)
 
 
-@compiled
+@inlined
 def _short_integer(base: Any, i: Any, count: Any) -> Any:
     """The number that ``count`` digits say, at most 18; eight of them at a time (by three multiplications that add up pairs)."""
     value = np.int64(0)
@@ -122,10 +128,10 @@ def decimal_parts(base: Any, start: Any, end: Any, shift: Any) -> Any:
             fraction = (behind - more * _INTEGER_POWERS[finer]) * _INTEGER_POWERS[
                 _FRACTION_DIGITS - finer
             ]
-    return _signed(whole, fraction, is_negative, False)
+    return _signed(whole, fraction, is_negative, np.int64(0))
 
 
-@compiled
+@inlined
 def _signed(whole: Any, fraction: Any, is_negative: Any, has_rest: Any) -> Any:
     if is_negative:
         whole, fraction = -whole, -fraction - has_rest
@@ -168,7 +174,7 @@ def _long_decimal(base: Any, start: Any, end: Any, shift: Any, is_negative: Any)
     is_number, exponent = _exponent(base, stop, end)
     if not is_number or stop - start == (stop > point):
         return _NOT_A_NUMBER, np.int64(0), np.int64(0)
-    whole, fraction, has_rest = np.int64(0), np.int64(0), False
+    whole, fraction, has_rest = np.int64(0), np.int64(0), np.int64(0)
     place = start - point - exponent - shift  # of the next digit: negative before the point
     place = min(place, _FRACTION_DIGITS)
     for k in range(start, stop):
@@ -176,7 +182,7 @@ def _long_decimal(base: Any, start: Any, end: Any, shift: Any, is_negative: Any)
         if k == point:
             continue
         if place >= _FRACTION_DIGITS:
-            has_rest = has_rest or digit > 0
+            has_rest |= np.int64(digit > 0)
             continue
         if place >= 0:
             fraction = fraction * 10 + digit
@@ -195,28 +201,27 @@ def _long_decimal(base: Any, start: Any, end: Any, shift: Any, is_negative: Any)
     return _signed(whole, fraction, is_negative, has_rest)
 
 
-@compiled
+@inlined
 def _has_text(kind: Any) -> Any:
     return NUMBER <= kind <= ESCAPED
 
 
-@compiled
-def times(
-    base: Any,
-    ts_start: Any,
-    ts_length: Any,
-    ts_kind: Any,
-    dur_start: Any,
-    dur_length: Any,
-    dur_kind: Any,
-) -> Any:
+def times(base: int, ts: Column, dur: Column) -> tuple[Ints, Ints, Bools, Bools, Bools]:
     """(start_ns, end_ns, has_ts, has_dur, has_cut) of every row; end = start where there is no duration."""
-    rows = len(ts_start)
-    start_ns, end_ns = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    has_ts, has_dur = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
-    has_cut = np.zeros(rows, np.bool_)
+    rows = len(ts[0])
+    out = (np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+    said = (np.zeros(rows, np.bool_), np.zeros(rows, np.bool_), np.zeros(rows, np.bool_))
+    _times(base, *ts, *dur, *out, *said)
+    return *out, *said
+
+
+@compiled
+def _times(
+    base: Any, ts_start: Any, ts_length: Any, ts_kind: Any, dur_start: Any, dur_length: Any, dur_kind: Any,
+    start_ns: Any, end_ns: Any, has_ts: Any, has_dur: Any, has_cut: Any,
+) -> None:  # fmt: skip
     half = FRACTION_UNITS // 2
-    for r in range(rows):
+    for r in range(len(ts_start)):
         whole, fraction = np.int64(0), np.int64(0)
         if _has_text(ts_kind[r]):
             low = np.int64(ts_start[r])
@@ -238,7 +243,6 @@ def times(
             is_far = is_far or state == _CUT
             has_cut[r] |= is_far
             end_ns[r] = (FAR_NS if more > 0 else -FAR_NS) if is_far else whole + more
-    return start_ns, end_ns, has_ts, has_dur, has_cut
 
 
 @compiled
@@ -284,12 +288,17 @@ def _plain_integer(base: Any, start: Any, end: Any) -> Any:
     return value, True
 
 
-@compiled
-def integers(base: Any, start: Any, length: Any, kind: Any) -> Any:
-    """(int64 values, whether each is an integer): numbers and numeric strings, ``0x`` too; above 2^63 as the bits of uint64."""
-    rows = len(start)
+def integers(base: int, column: Column) -> tuple[Ints, Bools]:
+    """(values, whether each is an integer): numbers and numeric strings, ``0x`` too; above 2^63 as the bits of uint64."""
+    rows = len(column[0])
     values, valid = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-    for r in range(rows):
+    _integers(base, *column, values, valid)
+    return values, valid
+
+
+@compiled
+def _integers(base: Any, start: Any, length: Any, kind: Any, values: Any, valid: Any) -> None:
+    for r in range(len(start)):
         if not _has_text(kind[r]):
             continue
         low, high = _trim(base, np.int64(start[r]), np.int64(start[r]) + length[r])
@@ -303,19 +312,22 @@ def integers(base: Any, start: Any, length: Any, kind: Any) -> Any:
         if is_integer:
             values[r] = np.int64(value)
             valid[r] = True
-    return values, valid
 
 
-@compiled
-def floats(base: Any, start: Any, length: Any, kind: Any) -> Any:
-    """(float64 values, NaN where there is none; rows that need a slower, exactly rounding parser).
+def floats(base: int, column: Column) -> tuple[NDArray[np.float64], Bools]:
+    """(values, NaN where there is none; rows that need a slower, exactly rounding parser).
 
     Exact where mantissa and power of ten are both exact floats: at most 15 digits, power at most 22.
     """
-    rows = len(start)
-    values = np.full(rows, np.nan)
-    slow = np.zeros(rows, np.bool_)
-    for r in range(rows):
+    rows = len(column[0])
+    values, slow = np.full(rows, np.nan), np.zeros(rows, np.bool_)
+    _floats(base, *column, values, slow)
+    return values, slow
+
+
+@compiled
+def _floats(base: Any, start: Any, length: Any, kind: Any, values: Any, slow: Any) -> None:
+    for r in range(len(start)):
         if not _has_text(kind[r]):
             continue
         low, end = _trim(base, np.int64(start[r]), np.int64(start[r]) + length[r])
@@ -335,4 +347,3 @@ def floats(base: Any, start: Any, length: Any, kind: Any) -> Any:
         mantissa += _short_integer(base, i + whole + 1, decimals)
         value = np.float64(mantissa) / _FLOAT_POWERS[decimals]
         values[r] = -value if is_negative else value
-    return values, slow

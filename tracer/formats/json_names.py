@@ -26,6 +26,8 @@ EVENT_LEVEL: Final = np.int64(0)
 ARGS_LEVEL: Final = np.int64(1)
 
 _SLOTS: Final = 512
+_SHIFT: Final = 55
+"""Leaves the highest 9 bits of 64: a slot."""
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 _ZERO: Final = np.int64(0)
 _MAX_ESCAPED: Final = 128
@@ -70,36 +72,25 @@ class NameTable:
 @inlined
 def _slot(first: Any, length: Any) -> Any:
     mixed = (first ^ np.uint64(length)) * _MULTIPLIER
-    return np.int64(mixed >> np.uint64(55))
-
-
-@compiled
-def _fill(first: Any, entry: Any, names: Any, lengths: Any, levels: Any) -> None:
-    for field in range(len(lengths)):
-        length = np.int64(lengths[field])
-        head = np.uint64(0)
-        for k in range(8):
-            head |= np.uint64(names[field, k]) << np.uint64(8 * k)  # zeros behind a short name
-        slot, offset = _slot(head, length), levels[field] * _SLOTS
-        while entry[offset + slot, 0] >= 0:
-            slot = (slot + 1) & (_SLOTS - 1)
-        first[offset + slot] = head
-        entry[offset + slot, 0] = length
-        entry[offset + slot, 1] = field
+    return np.int64(mixed >> np.uint64(_SHIFT))
 
 
 def name_table(members: tuple[str, ...], args: tuple[str, ...]) -> NameTable:
     """The table of these names; fields are numbered members first, the last member holds the arguments. At most 400 of each."""
     names = [name.encode() for name in (*members, *args)]
     width = max(len(name) for name in names) + 8
-    matrix = np.zeros((len(names), width), np.uint8)
-    for row, name in enumerate(names):
-        matrix[row, : len(name)] = np.frombuffer(name, np.uint8)
+    texts = np.zeros((len(names), width), np.uint8)
     first, entry = np.zeros(2 * _SLOTS, np.uint64), np.full((2 * _SLOTS, 2), -1, np.int32)
-    lengths = np.array([len(name) for name in names], np.int64)
-    levels = np.array([0] * len(members) + [1] * len(args), np.int64)
-    _fill(first, entry, matrix, lengths, levels)
-    arrays: tuple[NDArray[Any], ...] = (first, entry, matrix, np.zeros(256, np.uint8))
+    for field, name in enumerate(names):
+        texts[field, : len(name)] = np.frombuffer(name, np.uint8)
+        head = int.from_bytes(name[:8], "little")
+        slot = ((head ^ len(name)) * int(_MULTIPLIER) % 2**64) >> _SHIFT  # as _slot does
+        level = EVENT_LEVEL if field < len(members) else ARGS_LEVEL
+        while entry[level * _SLOTS + slot, 0] >= 0:
+            slot = (slot + 1) % _SLOTS
+        first[level * _SLOTS + slot] = head
+        entry[level * _SLOTS + slot] = len(name), field
+    arrays: tuple[NDArray[Any], ...] = (first, entry, texts, np.zeros(256, np.uint8))
     first_at, entry_at, texts_at, scratch_at = (array.ctypes.data for array in arrays)
     ends = (len(members) - 1, len(names))
     return NameTable(arrays, Names(first_at, entry_at, texts_at, width, scratch_at, *ends))

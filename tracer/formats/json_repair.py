@@ -244,7 +244,7 @@ def repair_text(text: bytes) -> bytes:
     data: NDArray[np.uint8] = np.zeros(len(text) + PADDING, np.uint8)
     data[: len(text)] = np.frombuffer(text, np.uint8)
     base = data.ctypes.data
-    size = put_value(base, 0, len(text), False, 0, 0)
+    size = put_value(base, 0, len(text), 0, 0, 0)
     out: NDArray[np.uint8] = np.empty(size, np.uint8)
-    put_value(base, 0, len(text), False, out.ctypes.data, 0)
+    put_value(base, 0, len(text), 0, out.ctypes.data, 0)
     return out.tobytes()

@@ -31,13 +31,15 @@ BLOCK_BYTES: Final = 4 << 20
 """Little enough to stay in the caches of a processor while columns are decoded."""
 BLOCK_ROWS: Final = 1 << 16
 MAX_EVENT_BYTES: Final = 64 << 20
-"""An event that is longer is left out, with a finding."""
-MAX_MEMBER_BYTES: Final = 1 << 20
+"""No more is held in memory to find the end of an event; a longer one is left out, with a finding."""
+MAX_MEMBER_BYTES: Final = 4 << 20
 """A top-level member that is longer is left out of the header, with a finding."""
-MAX_HEADER_BYTES: Final = 16 << 20
+MAX_HEADER_BYTES: Final = 8 << 20
 MAX_MEMBERS: Final = 100_000
 """Top-level members; a file with more is no profile."""
 
+_EVENT_BYTES: Final = 64
+"""Room is made for events of this length; of shorter ones a block has several parts."""
 _MAX_KEY_BYTES: Final = 1 << 16
 _TAIL_BYTES: Final = 1 << 20
 """Where members of the file are looked for behind a last event that cannot be read."""
@@ -106,7 +108,7 @@ class Scan:
         """The events in file order, some ten thousand at a time.
 
         Raises:
-            ProfileError: the file is empty, or it is no JSON object or json_array.
+            ProfileError: the file is empty, or it is no JSON object or array, or it has a JSON value a line.
         """
         window = self._window
         if window.starts_with(_BOM):
@@ -120,6 +122,8 @@ class Scan:
                 f"{self._label}: this is no JSON: byte {window.position:,} begins {excerpt(text[:20])!r}; a Chrome trace begins with {{ or ["
             )
         while c >= 0 and c in b"[{" and self._members < MAX_MEMBERS:
+            if self._members:
+                self._further_value()
             window.begin += 1
             if c == ord("["):
                 yield from self._array(is_whole_file=True)
@@ -129,9 +133,25 @@ class Scan:
             c = window.skip_space()
         self._finish(c)
 
+    def _further_value(self) -> None:
+        """Another object or array follows: right only where the file is several profiles one behind the other."""
+        position = self._window.position
+        if not self.has_events:
+            raise ProfileError(
+                f"{self._label}: a second JSON value begins at byte {position:,}, and the one before has no traceEvents: if each line is an "
+                "event, put commas between the lines and [ ] around them"
+            )
+        self._faults.add(
+            "several_profiles",
+            "warning",
+            "another object or array follows the end of the profile; its events were read, too",
+            position,
+            unreliable="whether they belong together",
+        )
+
     def _object(self) -> Iterator[EventBlock]:
         """The events of an object whose brace is passed."""
-        window = self._window
+        window, has_events = self._window, False
         while True:
             c = window.skip_space()
             if c < 0:
@@ -157,6 +177,15 @@ class Scan:
                 )
             if key == "traceEvents" and c == ord("["):
                 window.begin += 1
+                if has_events:
+                    self._faults.add(
+                        "several_event_arrays",
+                        "warning",
+                        "traceEvents is there more than once; the events of all were read",
+                        position,
+                        unreliable="whether they belong together",
+                    )
+                has_events = True
                 if (yield from self._array(is_whole_file=False)):
                     return
             else:
@@ -209,7 +238,7 @@ class Scan:
             self._faults.add(
                 "large_header",
                 "note",
-                f"top-level members are longer than {MAX_MEMBER_BYTES >> 10} KiB and were left out",
+                f"top-level members are longer than {MAX_MEMBER_BYTES >> 20} MiB, or {MAX_HEADER_BYTES >> 20} MiB together, and were left out",
                 position,
                 example=f"{key}, {size:,} bytes",
             )
@@ -224,7 +253,7 @@ class Scan:
         counts[json_array.EXPECT] = 0
         self.has_events = True
         while True:
-            rows = shared.rows(min(BLOCK_ROWS, 16 + (window.end - window.begin) // 4))
+            rows = shared.rows(min(BLOCK_ROWS, 16 + (window.end - window.begin) // _EVENT_BYTES))
             count, at, status = json_array.scan_events(
                 window.base, window.begin, window.end, window.origin, window.is_final,
                 shared.names.names, cells_of(rows), counts,

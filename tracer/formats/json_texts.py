@@ -6,8 +6,9 @@ import secrets
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trnprof.tracer.compiled import compiled
+from trnprof.tracer.compiled import compiled, inlined
 from trnprof.tracer.formats.json_codes import (
     BARE,
     ESCAPED,
@@ -22,11 +23,9 @@ from trnprof.tracer.formats.json_simd import (
 )
 
 _MIX: Final = np.uint64(0xD6E8FEB86659FD93)
-_SLOTS: Final = 256
-"""Of a new hash table, a power of two."""
 
 
-@compiled
+@inlined
 def hash_bytes(base: Any, start: Any, length: Any, seed: Any) -> Any:
     """64-bit hash of bytes; good mixing, not against an adversary who wants collisions."""
     h = seed ^ (np.uint64(length) * _MIX)
@@ -43,23 +42,21 @@ def hash_bytes(base: Any, start: Any, length: Any, seed: Any) -> Any:
     return h ^ (h >> np.uint64(29))
 
 
-@compiled
+@inlined
 def _low_bytes(count: Any) -> Any:
     """Mask of the first ``count`` bytes of a word, 1 to 7."""
     return (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
 
 
 @compiled
-def hash_rows(base: Any, first: Any, last: Any, seed: Any) -> Any:
-    """uint64 hash of ``data[first:last]`` of every row."""
-    out = np.empty(len(first), np.uint64)
+def hash_rows(base: Any, first: Any, last: Any, seed: Any, out: Any) -> None:
+    """Put the hash of bytes ``first`` to ``last`` of every row to ``out`` (uint64)."""
     for r in range(len(first)):
         low = np.int64(first[r])
         out[r] = hash_bytes(base, low, np.int64(last[r]) - low, seed)
-    return out
 
 
-@compiled
+@inlined
 def _same(base: Any, a: Any, b: Any, length: Any) -> Any:
     k = 0
     while k + 8 <= length:
@@ -71,42 +68,63 @@ def _same(base: Any, a: Any, b: Any, length: Any) -> Any:
     return (word_at(base, a + k) ^ word_at(base, b + k)) & _low_bytes(length - k) == np.uint64(0)
 
 
-@compiled
-def _grown(hashes: Any, count: Any) -> Any:
-    """A hash table four times as large for the first ``count`` codes."""
-    size = 8 * count
-    slots = np.full(size, -1, np.int32)
-    for code in range(count):
-        slot = np.int64(hashes[code] & np.uint64(size - 1))
-        while slots[slot] >= 0:
-            slot = (slot + 1) & (size - 1)
-        slots[slot] = code
-    return slots
-
-
-@compiled
-def distinct_texts(base: Any, start: Any, length: Any, kind: Any, seed: Any) -> Any:
+def distinct_texts(
+    base: int,
+    start: NDArray[np.int32],
+    length: NDArray[np.int32],
+    kind: NDArray[np.uint8],
+    seed: np.uint64,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Number the distinct texts of a field in order of first appearance.
 
     Strings with and without backslashes are kept apart from one another (their text differs by how it is read), numbers and other
     values are told by their text.
 
     Returns:
-        (int32 code a row, -1 where there is nothing; int64 row of the first appearance of each code).
+        (code a row, -1 where there is nothing; row of the first appearance of each code).
     """
-    rows = len(start)
-    codes = np.full(rows, -1, np.int32)
-    firsts = np.empty(rows, np.int64)
-    hashes = np.empty(rows, np.uint64)
-    slots = np.full(_SLOTS, -1, np.int32)
-    count = 0
-    for r in range(rows):
+    codes, firsts, slots = _tables(len(start))
+    hashes = np.empty(len(start), np.uint64)
+    count = _number_texts(base, start, length, kind, seed, slots, hashes, codes, firsts)
+    return codes, firsts[:count].copy()
+
+
+def distinct_pairs(
+    left: NDArray[np.int32], right: NDArray[np.int32], seed: np.uint64
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Number the distinct pairs of two columns of codes in order of first appearance: (codes, first rows)."""
+    codes, firsts, slots = _tables(len(left))
+    count = _number_pairs(left, right, seed, slots, codes, firsts)
+    return codes, firsts[:count].copy()
+
+
+def _tables(rows: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+    """Codes of the rows, first row of each code, and a hash table of twice as many slots, a power of two."""
+    slots = np.full(1 << (2 * rows).bit_length(), -1, np.int32)
+    return np.full(rows, -1, np.int32), np.empty(rows, np.int64), slots
+
+
+@compiled
+def _number_texts(
+    base: Any,
+    start: Any,
+    length: Any,
+    kind: Any,
+    seed: Any,
+    slots: Any,
+    hashes: Any,
+    codes: Any,
+    firsts: Any,
+) -> Any:
+    """Fill ``codes`` and ``firsts``; the number of distinct texts."""
+    count, mask = np.int32(0), len(slots) - 1
+    for r in range(len(start)):
         if kind[r] <= BARE:
             continue
         low, long = np.int64(start[r]), np.int64(length[r])
         h = hash_bytes(base, low, long, seed)
         is_escaped = kind[r] == ESCAPED
-        slot = np.int64(h & np.uint64(len(slots) - 1))
+        slot = np.int64(h & np.uint64(mask))
         code = slots[slot]
         while code >= 0:
             f = firsts[code]
@@ -115,51 +133,38 @@ def distinct_texts(base: Any, start: Any, length: Any, kind: Any, seed: Any) -> 
             )
             if is_alike and _same(base, np.int64(start[f]), low, long):
                 break
-            slot = (slot + 1) & (len(slots) - 1)
+            slot = (slot + 1) & mask
             code = slots[slot]
         if code < 0:
-            code = np.int32(count)
-            slots[slot] = code
-            firsts[count] = r
-            hashes[count] = h
-            count += 1
-            if 2 * count == len(slots):
-                slots = _grown(hashes, count)
+            code = count
+            slots[slot], firsts[code], hashes[code] = code, r, h
+            count += np.int32(1)
         codes[r] = code
-    return codes, firsts[:count].copy()
+    return count
 
 
 @compiled
-def distinct_pairs(left: Any, right: Any, seed: Any) -> Any:
-    """Number the distinct pairs of two columns of codes in order of first appearance: (int32 codes, first rows)."""
-    rows = len(left)
-    codes = np.empty(rows, np.int32)
-    firsts = np.empty(rows, np.int64)
-    hashes = np.empty(rows, np.uint64)
-    slots = np.full(_SLOTS, -1, np.int32)
-    count = 0
-    for r in range(rows):
+def _number_pairs(left: Any, right: Any, seed: Any, slots: Any, codes: Any, firsts: Any) -> Any:
+    """Fill ``codes`` and ``firsts``; the number of distinct pairs."""
+    count, mask = np.int32(0), len(slots) - 1
+    for r in range(len(left)):
         high = np.uint64(np.int64(left[r]) + 1) << np.uint64(32)
         h = ((high | np.uint64(np.int64(right[r]) + 1)) ^ seed) * _MIX
         h ^= h >> np.uint64(32)
-        slot = np.int64(h & np.uint64(len(slots) - 1))
+        slot = np.int64(h & np.uint64(mask))
         code = slots[slot]
         while code >= 0:
             f = firsts[code]
             if left[f] == left[r] and right[f] == right[r]:
                 break
-            slot = (slot + 1) & (len(slots) - 1)
+            slot = (slot + 1) & mask
             code = slots[slot]
         if code < 0:
-            code = np.int32(count)
-            slots[slot] = code
-            firsts[count] = r
-            hashes[count] = h
-            count += 1
-            if 2 * count == len(slots):
-                slots = _grown(hashes, count)
+            code = count
+            slots[slot], firsts[code] = code, r
+            count += np.int32(1)
         codes[r] = code
-    return codes, firsts[:count].copy()
+    return count
 
 
 @compiled
@@ -211,24 +216,11 @@ def mark_invalid_utf8(base: Any, first: Any, last: Any, marks: Any) -> None:
 
 
 @compiled
-def gather_lengths(length: Any, kind: Any) -> Any:
-    """int64[n + 1] offsets of the texts of a field, empty where there is none."""
-    offsets = np.zeros(len(length) + 1, np.int64)
-    for r in range(len(length)):
-        offsets[r + 1] = offsets[r] + (np.int64(length[r]) if kind[r] > 0 else 0)
-    return offsets
-
-
-@compiled
-def gather(base: Any, start: Any, offsets: Any) -> Any:
-    """The texts one behind the other."""
-    out = np.empty(offsets[-1], np.uint8)
+def gather(base: Any, start: Any, offsets: Any, out: Any) -> None:
+    """Put the text of every row to ``out`` (uint8), from its offset to the next one."""
     target = np.int64(out.ctypes.data)
     for r in range(len(start)):
-        low, high = offsets[r], offsets[r + 1]
-        if high > low:
-            copy_bytes(target + low, base + start[r], high - low)
-    return out
+        copy_bytes(target + offsets[r], base + start[r], offsets[r + 1] - offsets[r])
 
 
 def random_seed() -> np.uint64:

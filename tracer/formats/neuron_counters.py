@@ -63,7 +63,6 @@ def add_gauges(tables: ProfileTables, places: Places) -> None:
                 if rows.height:
                     values = rows[gauge.column].cast(pl.Float64).to_numpy()
                     values = values * scale if gauge.unit == "fraction" else values
-                    _tell_above_one(tables.audit, f"{tables.label}: {table}", gauge, values)
                     _add(places, rows, gauge.name, gauge.unit, order, values)
 
 
@@ -190,18 +189,3 @@ def _counters_of(
     places: Places, rows: pl.DataFrame, names: pl.Series, unit: str = "1", order: int = 0
 ) -> NDArray[np.int32]:
     return places.by_row(rows, lambda core, name: places.counter(core, name, unit, order), names)
-
-
-def _tell_above_one(audit: Audit, where: str, gauge: _Gauge, values: NDArray[np.float64]) -> None:
-    if gauge.unit != "fraction":
-        return
-    above = values > 1.0001
-    audit.add(
-        "impossible_counter",
-        "warning",
-        where,
-        "utilization above 1; the samples were kept",
-        unreliable="occupancy of SBUF and PSUM",
-        count=int(above.sum()),
-        example=f"{gauge.name}: {values[above][0]:g}" if above.any() else "",
-    )

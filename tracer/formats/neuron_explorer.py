@@ -233,9 +233,13 @@ def _tell_bound(fit: ClockFit, alternatives: int, stage: Stage) -> None:
         "clock_fit",
         "note" if is_clear else "warning",
         stage.label,
-        f"device and system profile were laid over each other by {fit.points} executions of equal duration: median error "
+        f"device and system profile were laid over each other by {counted(fit.points, 'execution')} of equal duration: median error "
         f"{fit.median_error_ns:.0f} ns, largest {fit.max_error_ns:.0f} ns"
-        + ("" if is_clear else f"; {alternatives} executions fit as well, the best one was taken"),
+        + (
+            ""
+            if is_clear
+            else f"; as good a fit elsewhere: {counted(alternatives, 'execution')}; the best one was taken"
+        ),
         unreliable="gaps between host and device shorter than that"
         if is_clear
         else "which execution it is",

@@ -192,29 +192,29 @@ class TopLevel:
                 half = len(lines) // 2
                 pending += [lines[half:], lines[:half]]
         bad += sum(len(lines) for lines in pending)
-        self._say(key, "malformed_json", "elements that are no JSON were left out", bad, "error")
+        self._say(key, "unreadable_events", "elements that are no JSON were left out", bad, "error")
         return pl.concat(good) if good else None
 
     def _tell(self, key: str, seen: Any, how: int) -> None:
         self._say(
             key,
-            "malformed_json",
+            "bare_words",
             "NaN, Infinity and other bare words were read as missing",
             int(seen[0]),
+            "warning",
         )
         self._say(
             key,
-            "malformed_json_characters",
+            "control_characters",
             "raw control characters in texts became spaces",
             int(seen[1]),
         )
-        self._say(key, "stray_comma", "commas too many were passed over", int(seen[2]))
-        self._say(
-            key, "foreign_element", "elements that are no objects were left out", int(seen[3])
-        )
+        self._say(key, "stray_commas", "commas too many were passed over", int(seen[2]))
+        message = "elements that are no objects were left out"
+        self._say(key, "not_events", message, int(seen[3]), "warning")
         self._say(
             key,
-            "deep_element",
+            "deep_nesting",
             f"elements nested deeper than {MAX_DEPTH} were left out",
             int(seen[4]),
             "warning",
@@ -223,13 +223,13 @@ class TopLevel:
         if how == ERROR:
             self._say(
                 key,
-                "malformed_json_end",
+                "malformed_json",
                 f"the array breaks off at byte {self._base}; the rest was left out",
                 1,
                 "error",
             )
         elif how == INCOMPLETE:
-            message = f"the file ends within this array; its last {lost} bytes, a part of an element, were left out"
+            message = f"the file ends within this array; its end, a part of an element ({counted(lost, 'byte')}), was left out"
             self._say(key, "truncated", message, 1, "error")
 
     def _say(self, key: str, kind: str, message: str, count: int, severity: str = "note") -> None:
@@ -274,7 +274,7 @@ class TopLevel:
                 self._skip_value(len(opened))
                 self._say(
                     key,
-                    "too_large",
+                    "large_header",
                     f"a member of more than {MAX_VALUE_BYTES >> 20} MiB was left out",
                     1,
                 )
@@ -287,7 +287,7 @@ class TopLevel:
         try:
             return (json.loads(text.decode("utf-8", "replace"), strict=False),)
         except (ValueError, RecursionError):
-            self._say(key, "malformed_json", "a member that is no JSON was left out", 1, "warning")
+            self._say(key, "damaged_header", "a member that is no JSON was left out", 1, "warning")
             return None
 
     def _skip_value(self, opened: int) -> None:

@@ -55,7 +55,7 @@ def tell_fit(fit: ClockFit | None, stage: Stage) -> None:
         "clock_fit",
         "note" if fit.median_error_ns <= TOLERATED_NS else "warning",
         stage.label,
-        f"device times lie on the host's clock by {fit.points} sync points: median error {fit.median_error_ns:.0f} ns, "
+        f"device times lie on the host's clock by {counted(fit.points, 'sync point')}: median error {fit.median_error_ns:.0f} ns, "
         f"largest {fit.max_error_ns:.0f} ns, drift {fit.drift * 1e6:.2f} µs/s",
         unreliable="gaps between host and device shorter than that",
     )
@@ -165,7 +165,7 @@ def _paired(rows: pl.DataFrame, stage: Stage) -> tuple[pl.DataFrame, pl.DataFram
     joined = starts.join(ends, on=on, how="left", nulls_equal=True, maintain_order="left")
     orphans = stops.join(starts, on=on, how="anti", nulls_equal=True)
     stage.audit.add(
-        "unpaired_stops",
+        "unmatched_ends",
         "warning",
         stage.label,
         "stops whose start is not there were left out: the ring buffer had overwritten it",

@@ -106,7 +106,7 @@ def _from_json(text: str, source: Source, stage: Stage) -> SummaryText | None:
             f"{source.label}: no JSON at character {at} ({getattr(error, 'msg', error)}); was the file cut?"
         ) from error
     stage.audit.add(
-        "trailing_text",
+        "trailing_data",
         "note",
         source.label,
         "text behind the summary was left out",

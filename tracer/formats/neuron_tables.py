@@ -134,7 +134,7 @@ class ProfileTables:
         for part in self.batches(table, columns):
             if count + part.height > MAX_SMALL_ROWS:
                 self.audit.add(
-                    "table_too_long",
+                    "too_many_rows",
                     "warning",
                     f"{self.label}: {table}",
                     f"more than {MAX_SMALL_ROWS:,} rows; those beyond were left out",

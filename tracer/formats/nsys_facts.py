@@ -96,7 +96,7 @@ def assign_ranks(state: State, calls: Calls) -> None:
         first = int(facts.metadata.get("node", 0)) * len(order)
         process_ranks = {p: first + i for i, p in enumerate(order)}
         stage.audit.add(
-            "assumed_rank",
+            "merged_ranks",
             "warning",
             state.tables.label,
             f"{len(order)} processes used GPUs and do not say their ranks; they are ranks {first} to {first + len(order) - 1} in the "
@@ -118,7 +118,7 @@ def tell_missing(state: State) -> None:
     for table, message in _EXPECTED.items():
         if table not in names:
             audit.add(
-                "absent_table", "note", state.where(table), f"{message} (there is no such table)"
+                "missing_table", "note", state.where(table), f"{message} (there is no such table)"
             )
     for table, what in _NOT_IMPORTED.items():
         if table in names:
@@ -135,11 +135,11 @@ def tell_missing(state: State) -> None:
     for text in dict.fromkeys(losses):
         is_loss = _LOSS.search(text) is not None
         audit.add(
-            "profiler_lost_events" if is_loss else "profiler_diagnostic",
-            "warning",
+            "dropped_events" if is_loss else "profiler_warning",
+            "error" if is_loss else "warning",
             f"{state.where('DIAGNOSTIC_EVENT')}: {text[:60]}",
             f"the profiler says: {' '.join(text.split())}",
-            unreliable="events may be missing" if is_loss else "",
+            unreliable="totals and everything near the gap" if is_loss else "",
         )
 
 

@@ -128,7 +128,7 @@ def read_annotations(state: State) -> Annotations:
         skipped += int((~(is_mark | is_pushed | is_started | np.isin(kind, _NAMES))).sum())
         _stage(notes, block, words, is_pushed | is_mark, is_started, is_mark)
     state.stage.audit.add(
-        "skipped_annotations",
+        "not_imported",
         "note",
         state.where(_TABLE),
         "NVTX events that are no ranges, marks or names were left out",

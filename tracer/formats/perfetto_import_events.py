@@ -120,7 +120,7 @@ class Survey:
             count = sum(int(getattr(buffer, name)) for buffer in stats.buffer_stats)
             self._audit.add(
                 "lost_packets",
-                "warning",
+                "error",
                 f"{self._label}, {name}",
                 f"the tracing service counted {what}: events are missing",
                 unreliable="totals, and slices that never end or never begin",
@@ -129,7 +129,7 @@ class Survey:
         for name in ("chunks_discarded", "invalid_packets", "patches_discarded"):
             self._audit.add(
                 "lost_packets",
-                "warning",
+                "error",
                 f"{self._label}, service {name}",
                 f"the tracing service counted {name.replace('_', ' ')}: events are missing",
                 unreliable="totals",
@@ -206,7 +206,7 @@ class Survey:
         add, label = self._audit.add, self._label
         loss = "totals, and slices that never end or never begin"
         add(
-            "lost_packets", "warning", f"{label}, previous_packet_dropped",
+            "lost_packets", "error", f"{label}, previous_packet_dropped",
             "packets say that packets before them were lost", unreliable=loss, count=self.sequences.lost,
         )  # fmt: skip
         add(
@@ -220,7 +220,7 @@ class Survey:
             "track events whose bytes are damaged were left out", unreliable="totals", count=damaged,
         )  # fmt: skip
         add(
-            "events_without_time", "error", label,
+            "missing_time", "error", label,
             "track events without a timestamp (the form of traces before 2021) were left out",
             unreliable="totals", count=int((~timing.is_timed).sum()),
         )  # fmt: skip
@@ -235,7 +235,7 @@ class Survey:
     def _not_imported(self) -> None:
         for phase, count in sorted(self._phases.items()):
             self._audit.add(
-                "not_imported", "warning", f"{self._label}, {_phase_name(phase)}",
+                "unknown_phase", "warning", f"{self._label}, {_phase_name(phase)}",
                 "track events of a kind that is not imported were left out",
                 unreliable="totals", count=count,
             )  # fmt: skip

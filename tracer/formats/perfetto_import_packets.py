@@ -268,7 +268,10 @@ class Packets:
 
     def _stopped(self, position: int, lost: int, *, is_cut: bool) -> None:
         if is_cut:
-            kind, what = "truncated", f"the file ends inside a packet: {lost:,} bytes were lost"
+            kind, what = (
+                "truncated",
+                f"the file ends inside a packet ({counted(lost, 'byte')} of it are left out)",
+            )
         else:
             kind, what = (
                 "malformed_protobuf",

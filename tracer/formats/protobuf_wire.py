@@ -7,19 +7,18 @@ only believed as far as bytes are really there; nothing is allocated by it, and 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
+
+from trnprof.tracer.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
-_F = TypeVar("_F", bound=Callable[..., Any])
-compiled: Callable[[_F], _F] = njit(cache=True, nogil=True)
 
 VARINT: Final = 0
 FIXED64: Final = 1

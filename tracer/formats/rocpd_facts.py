@@ -61,7 +61,7 @@ def assign_ranks(state: State) -> None:
         order = sorted(processes, key=lambda p: (main_gpu[p], p))
         ranks = {p: i for i, p in enumerate(order)}
         stage.audit.add(
-            "assumed_rank",
+            "merged_ranks",
             "warning",
             state.tables.label,
             f"{len(order)} processes used GPUs and do not say their ranks; they are ranks 0 to {len(order) - 1} in the order of their GPUs",
@@ -93,7 +93,7 @@ def tell_missing(state: State, expected: Mapping[str, str], passed_over: Mapping
     }
     for table, meaning in expected.items():
         if not any(count for name, count in counts.items() if name.startswith(table)):
-            state.stage.audit.add("absent_table", "note", state.where(table), meaning)
+            state.stage.audit.add("missing_table", "note", state.where(table), meaning)
     for table, what in passed_over.items():
         rows = sum(count for name, count in counts.items() if name.startswith(table))
         state.stage.audit.add(

@@ -178,7 +178,7 @@ class SqliteTables:
             "damaged_pages", "error", where, _NO_PAGES, unreliable=unreliable, count=damaged
         )
         self.audit.add(
-            "odd_values",
+            "unreadable_values",
             "warning",
             where,
             "values of another type than the column should have were taken as missing",
@@ -340,8 +340,8 @@ def as_text(binary: pa.Array, audit: Audit, where: str) -> pa.Array:
         decoded = [None if v is None else v.decode("utf-8", "replace") for v in binary.to_pylist()]
         odd = [v for v, b in zip(decoded, binary.to_pylist(), strict=True) if v and v.encode() != b]
         audit.add(
-            "not_utf8",
-            "warning",
+            "invalid_utf8",
+            "note",
             where,
             "texts that are not UTF-8 were read with replacement characters",
             unreliable="names",

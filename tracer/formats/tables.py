@@ -117,7 +117,7 @@ def read_small(
     for block in tables.scan(table, ints=ints, texts=texts):
         if count + block.count > MAX_SMALL_ROWS:
             tables.audit.add(
-                "table_too_long",
+                "too_many_rows",
                 "warning",
                 f"{tables.label}: {table}",
                 f"more than {MAX_SMALL_ROWS:,} rows; those beyond were left out",

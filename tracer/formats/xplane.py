@@ -108,13 +108,15 @@ def _refuse_text(file: WireFile, label: str) -> None:
 
 
 def _read_planes(label: str, stage: Stage, file: WireFile, space: Space) -> None:
-    gathered, damaged, unnamed = Gathered(), 0, 0
+    gathered = Gathered()
     places = list(zip(space.planes, devices(space.planes), strict=True))
     _facts(stage.facts, space, places)
     for plane, device in places:
         if has_events(plane):
-            unnamed += not plane.metadata
-            damaged += _read_plane(stage, file, gathered, plane, device)
+            gathered.unnamed[plane.name] += (
+                0 if plane.metadata else sum(line.events for line in plane.lines)
+            )
+            _read_plane(stage, file, gathered, plane, device)
     if gathered.operations.numbers:
         stage.add_ops(gathered.operations.rows)
     edges = gathered.links.edges(stage)
@@ -124,21 +126,19 @@ def _read_planes(label: str, stage: Stage, file: WireFile, space: Space) -> None
     for timeline, owner in gathered.owner_of_timeline.items():
         owners[timeline] = owner
     gathered.steps.finish(stage, owners, edges)
-    _findings(stage, label, space, damaged, unnamed, gathered.aggregated)
+    _findings(stage, label, space, gathered)
 
 
 def _read_plane(
     stage: Stage, file: WireFile, gathered: Gathered, plane: Plane, device: Device | None
-) -> int:
-    """Stage the events of a plane; how many were damaged."""
+) -> None:
+    """Stage the events of a plane."""
     table = event_table(plane, gathered.operations, is_device=device is not None)
-    words, damaged = Words(plane.words), 0
+    words = Words(plane.words)
     for order, line in enumerate(plane.lines):
         place = Place(plane, line, device, line_role(line, device, plane), order, table, words)
         for events in line_events(file, line):
-            damaged += events.damaged
             stage_events(stage, gathered, place, events)
-    return damaged
 
 
 def _facts(facts: Facts, space: Space, places: list[tuple[Plane, Device | None]]) -> None:
@@ -163,34 +163,28 @@ def _facts(facts: Facts, space: Space, places: list[tuple[Plane, Device | None]]
             break
 
 
-def _findings(
-    stage: Stage, label: str, space: Space, damaged: int, unnamed: int, aggregated: int
-) -> None:
+def _findings(stage: Stage, label: str, space: Space, gathered: Gathered) -> None:
     add = stage.audit.add
     for severity, texts in (("error", space.errors), ("warning", space.warnings)):
         for text in texts:
-            message = f"the profiler itself reported: {text[:_MAX_MESSAGE]}"
-            add(f"profiler_{severity}", severity, label, message, unreliable="what it names")
-    add(
-        "malformed_events",
-        "error",
-        label,
-        "events whose bytes are damaged were left out",
-        unreliable="totals",
-        count=damaged,
-    )
-    add(
-        "aggregated_events",
-        "note",
-        label,
-        "events that only count occurrences have no start; they lie on a track of their own",
-        count=aggregated,
-    )
-    add(
-        "names_missing",
-        "error",
-        label,
-        "the metadata of planes are missing, which stand behind their events: these are named by number",
-        unreliable="names and categories",
-        count=unnamed,
-    )
+            said = text[:_MAX_MESSAGE]
+            message = "the profiler itself reported what the example says"
+            add(
+                f"profiler_{severity}",
+                severity,
+                label,
+                message,
+                unreliable="what it names",
+                example=said,
+            )
+    for kind, severity, places, message, unreliable in (
+        ("malformed_events", "error", gathered.damaged,
+         "events that are no protobuf, or larger than 4 MiB, were left out", "totals"),
+        ("aggregated_events", "note", gathered.aggregated,
+         "events that only count occurrences have no start; they lie on a track of their own", ""),
+        ("names_missing", "error", gathered.unnamed,
+         "the metadata of planes are missing, which stand behind their events: these are named by number", "names and categories"),
+    ):  # fmt: skip
+        count = sum(places.values())
+        example = next((place for place, each in places.items() if each), "")
+        add(kind, severity, label, message, unreliable=unreliable, count=count, example=example)

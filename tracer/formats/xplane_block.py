@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,11 +12,10 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.value_tokens import KEY, WORD, Lifted, Tokens, Vocabulary
 from trnprof.tracer.formats.protobuf_wire import Ints
+from trnprof.tracer.formats.value_tokens import KEY, WORD, Lifted, Tokens
 from trnprof.tracer.formats.xplane_decode import Events
-from trnprof.tracer.formats.xplane_file import Line, Plane
-from trnprof.tracer.formats.xplane_links import CORRELATION, PRODUCER, Links, Steps
+from trnprof.tracer.formats.xplane_links import CORRELATION, ENQUEUES, PRODUCER, RUN, Links, Steps
 from trnprof.tracer.formats.xplane_metadata import (
     BYTES,
     FLOPS,
@@ -26,15 +26,13 @@ from trnprof.tracer.formats.xplane_metadata import (
 )
 from trnprof.tracer.formats.xplane_names import device_category, memories
 from trnprof.tracer.formats.xplane_places import (
-    ASYNC,
     COUNTER,
+    MODULE_LINES,
     STEPS,
     THREAD,
-    Device,
+    Spot,
     aggregate_timeline,
-    collective_timeline,
     counter_timeline,
-    line_timeline,
 )
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.schema import CATEGORIES, MEMORIES
@@ -57,40 +55,26 @@ class Gathered:
         links: ends of edges.
         steps: as the profile has them.
         owner_of_timeline: device whose steps are those of a timeline; -1 for the host's.
-        aggregated: events that only count occurrences.
+        aggregated: events that only count occurrences, by plane.
+        damaged: events that were left out, by line.
+        unnamed: events that nothing describes, by plane.
     """
 
     operations: Operations = field(default_factory=Operations)
     links: Links = field(default_factory=Links)
     steps: Steps = field(default_factory=Steps)
     owner_of_timeline: dict[int, int] = field(default_factory=dict)
-    aggregated: int = 0
+    aggregated: Counter[str] = field(default_factory=Counter)
+    damaged: Counter[str] = field(default_factory=Counter)
+    unnamed: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
-class Place:
-    """The line that events are of.
+class Place(Spot):
+    """The line that events are of, with what its plane says of them."""
 
-    Attributes:
-        plane, line: in the file.
-        device: None for the host.
-        role: what the line is (xplane_places.py).
-        order: of the line among its siblings.
-        table, words: of the plane.
-    """
-
-    plane: Plane
-    line: Line
-    device: Device | None
-    role: int
-    order: int
     table: EventTable
     words: Words
-
-    @property
-    def owner(self) -> int:
-        """Set of steps that the line's events belong to."""
-        return -1 if self.device is None else self.device.ordinal
 
 
 def stage_events(stage: Stage, gathered: Gathered, place: Place, events: Events) -> None:
@@ -102,6 +86,9 @@ def stage_events(stage: Stage, gathered: Gathered, place: Place, events: Events)
         place: their line.
         events: n of them.
     """
+    gathered.damaged[f"{place.plane.name}, {place.line.name}"] += events.damaged
+    if not len(events.start_ns):
+        return
     block = _Block(stage, gathered, place, events)
     if place.role == COUNTER:
         block.counters()
@@ -182,20 +169,14 @@ class _Block:
 
     def _timelines(self, category: Codes) -> NDArray[np.int32]:
         place, stage = self._place, self._stage
-        number = line_timeline(
-            stage, place.plane, place.line, place.role, place.device, place.order
-        )
-        self._gathered.owner_of_timeline[number] = place.owner
-        timelines = np.full(len(category), number, np.int32)
         is_aggregated = self._events.occurrences > 0
+        encloses = place.table.encloses[self._rows]
+        timelines = place.timelines(stage, category == _COLLECTIVE, encloses)
+        for number in np.unique(timelines).tolist():
+            self._gathered.owner_of_timeline[number] = place.owner
         if is_aggregated.any():
-            self._gathered.aggregated += int(is_aggregated.sum())
+            self._gathered.aggregated[place.plane.name] += int(is_aggregated.sum())
             timelines[is_aggregated] = aggregate_timeline(stage, place.plane)
-        is_collective = (category == _COLLECTIVE) & ~is_aggregated
-        if place.role == ASYNC and place.device is not None and is_collective.any():
-            beside = collective_timeline(stage, place.plane, place.line, place.device, place.order)
-            self._gathered.owner_of_timeline[beside] = place.owner
-            timelines[is_collective] = beside
         return timelines
 
     def _figures(self, category: Codes) -> dict[str, Any]:
@@ -315,22 +296,35 @@ class _Block:
         producer, producer_type = self._lift("_p", keep=True), self._lift("_pt", keep=True)
         consumer, consumer_type = self._lift("_c", keep=True), self._lift("_ct", keep=True)
         flow = self._lift("flow", keep=True)
+        runs, run_type = self._runs()
         if self._place.role != THREAD and not is_device:
             return []
         return [
-            lambda row: links.note(CORRELATION, row, correlation, None, is_source=not is_device),
+            lambda row: links.note(CORRELATION, row, correlation, is_source=not is_device),
+            lambda row: links.note(RUN, row, runs, run_type, is_source=not is_device),
             lambda row: links.note(PRODUCER, row, producer, producer_type, is_source=True),
             lambda row: links.note(PRODUCER, row, consumer, consumer_type, is_source=False),
             lambda row: links.note_flow(row, flow),
         ]
 
+    def _runs(self) -> tuple[Lifted, Lifted | int]:
+        """Runs of programs that events of the host enqueue, or that events of a device are; and on which device."""
+        runs, device = self._lift("run_id", keep=True), self._place.device
+        if device is not None:
+            is_run = np.full(len(runs.rows), self._place.line.name in MODULE_LINES)
+        else:
+            names = pl.Series(self.names().cast(pa.string())).gather(runs.rows)
+            is_run = names.is_in(ENQUEUES).to_numpy()
+        kept = Lifted(runs.rows[is_run], runs.kind[is_run], runs.a[is_run], runs.b[is_run])
+        return kept, device.ordinal if device else self._lift("device_ordinal", keep=True)
+
     def _attributes(self) -> pa.Array:
         """What has no column: what events say themselves, and what their metadata say of all of them."""
-        own = pl.Series(self._tokens.render(Vocabulary.of(self._words.words)))
-        table = self._place.table
-        if not any(table.fragment):
+        own = pl.Series(self._tokens.render(self._words.vocabulary))
+        fragments = self._place.table.fragments
+        if fragments is None:
             return own.to_arrow()
-        shared = pl.Series(table.fragment, dtype=pl.String).gather(self._rows)
+        shared = fragments.gather(self._rows)
         return (
             pl.select(
                 pl.when(shared.is_null())

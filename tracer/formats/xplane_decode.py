@@ -7,12 +7,26 @@ durations are picoseconds from the line's timestamp; start and end are each roun
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trnprof.tracer.compiled import compiled
+from trnprof.tracer.formats.protobuf_wire import (
+    LENGTH,
+    VARINT,
+    Bytes,
+    Ints,
+    WireFile,
+    hash_bytes,
+    read_fixed64,
+    read_key,
+    read_varint,
+    signed,
+    skip_value,
+)
 from trnprof.tracer.formats.value_tokens import (
     BINARY,
     DOUBLE,
@@ -23,20 +37,6 @@ from trnprof.tracer.formats.value_tokens import (
     UINT,
     WORD,
     Tokens,
-)
-from trnprof.tracer.formats.protobuf_wire import (
-    LENGTH,
-    VARINT,
-    Bytes,
-    Ints,
-    WireFile,
-    compiled,
-    hash_bytes,
-    read_fixed64,
-    read_key,
-    read_varint,
-    signed,
-    skip_value,
 )
 from trnprof.tracer.formats.xplane_file import CHUNK_BYTES, Line
 from trnprof.tracer.formats.xplane_proto import XEVENT, XLINE, XSTAT, number
@@ -66,7 +66,7 @@ class Events:
         occurrences: how often it happened, for aggregated events, which have no start; 0 for others.
         fingerprint: hash of the whole event; 0 for one without a duration.
         tokens: its statistics; KEY and WORD tokens have ids of the plane's statistics metadata.
-        damaged: events left out because their bytes are no XEvent.
+        damaged: events left out because their bytes are no XEvent, or too many.
     """
 
     metadata_id: Ints
@@ -80,7 +80,7 @@ class Events:
 
 
 def line_events(file: WireFile, line: Line) -> Iterator[Events]:
-    """The events of a line, a few MiB at a time; one that is larger than that is passed over."""
+    """The events of a line, a few MiB at a time; one that is larger than that is passed over and counts as damaged."""
     at = line.start
     while at < line.end:
         chunk = file.array(at, min(at + CHUNK_BYTES, line.end))
@@ -92,6 +92,8 @@ def line_events(file: WireFile, line: Line) -> Iterator[Events]:
             if found is None:
                 break
             passed = found.end - at
+            if found.number == _LINE_EVENTS:
+                yield replace(_decoded(chunk[:0], 0, 0, line.timestamp_ns), damaged=1)
         at += passed
 
 

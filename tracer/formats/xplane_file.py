@@ -13,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from trnprof.tracer.compiled import compiled
 from trnprof.tracer.formats.protobuf_wire import (
     LENGTH,
     Bytes,
     Field,
     Ints,
     WireFile,
-    compiled,
     read_key,
     skip_value,
 )

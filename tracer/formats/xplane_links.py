@@ -1,7 +1,7 @@
 """Which event launched which, and in which step?
 
-An event names its cause by a key: a correlation id of a GPU runtime, or the type and id of a producer (``_pt``, ``_p``) that a consumer
-(``_ct``, ``_c``) repeats. Steps are lines of a device, or annotations of the host; an event without either has the step of what launched it.
+An event names its cause by a key: a correlation id of a GPU runtime, the type and id of a producer (``_pt``, ``_p``) that a consumer
+(``_ct``, ``_c``) repeats, or the device and run id of a program that the host enqueued. Steps are lines of a device, or annotations of the host; an event without either has the step of what launched it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.formats.value_tokens import Lifted
 from trnprof.tracer.formats.protobuf_wire import Ints
+from trnprof.tracer.formats.value_tokens import Lifted
 from trnprof.tracer.ingest.stage import Stage
 
 CORRELATION: Final = 0
 PRODUCER: Final = 1
 FLOW: Final = 2
+RUN: Final = 3
+ENQUEUES: Final = ("DoEnqueueProgram", "DoEnqueueContinuationProgram")
+"""Host events that put a run of a program on a device; others with its run id come later."""
 _FLOW_ID: Final = np.uint64((1 << 56) - 1)
 
 
@@ -36,29 +39,29 @@ class Links:
         family: int,
         first: int,
         ids: Lifted,
-        types: Lifted | None,
+        types: Lifted | int = 0,
         *,
         is_source: bool,
     ) -> None:
         """Events of a block that have a key.
 
         Args:
-            family: CORRELATION, PRODUCER or FLOW.
+            family: CORRELATION, PRODUCER, FLOW or RUN.
             first: row of the block's first event.
             ids: of the rows that have one.
-            types: of their types; rows without one have type 0.
+            types: of their types, or the type of all; rows without one have type 0.
             is_source: whether they are causes.
         """
         rows, values = ids.unsigned()
-        if not len(rows):
-            return
         kinds = np.zeros(len(rows), np.uint64)
-        if types is not None:
+        if isinstance(types, int):
+            kinds[:] = types
+        else:
             typed, type_values = types.unsigned()
             at = np.minimum(np.searchsorted(typed, rows), max(len(typed) - 1, 0))
             if len(typed):
                 kinds = np.where(typed[at] == rows, type_values[at], np.uint64(0))
-        self._add(family, first + rows, kinds, values, is_source)
+        self.add(family, first + rows, kinds, values, is_source=is_source)
 
     def note_flow(self, first: int, flow: Lifted) -> None:
         """TPU flows: two bits of direction (1 in, 2 out, 3 both), 56 of id, 6 of category."""
@@ -66,16 +69,18 @@ class Links:
         kinds, ids = values >> np.uint64(58), values >> np.uint64(2) & _FLOW_ID
         for bit, is_source in ((np.uint64(1), False), (np.uint64(2), True)):
             has = (values & bit) != np.uint64(0)
-            self._add(FLOW, first + rows[has], kinds[has], ids[has], is_source)
+            self.add(FLOW, first + rows[has], kinds[has], ids[has], is_source=is_source)
 
-    def _add(
+    def add(
         self,
         family: int,
         rows: Ints,
         kinds: NDArray[np.uint64],
         ids: NDArray[np.uint64],
+        *,
         is_source: bool,
     ) -> None:
+        """Ends of edges by their rows in the stage, types and ids."""
         if len(rows):
             frame = pl.DataFrame({"row": rows, "type": kinds, "id": ids}).with_columns(
                 pl.lit(family, pl.Int8).alias("family")
@@ -92,7 +97,11 @@ class Links:
         sources = pl.concat(self.sources).with_columns(at=_taken(start, pl.concat(self.sources)))
         targets = pl.concat(self.targets).with_columns(at=_taken(start, pl.concat(self.targets)))
         found = targets.sort("at").join_asof(
-            sources.sort("at").rename({"row": "source"}), on="at", by=key, strategy="nearest"
+            sources.sort("at").rename({"row": "source"}),
+            on="at",
+            by=key,
+            strategy="nearest",
+            check_sortedness=False,
         )
         found = found.filter(pl.col("source").is_not_null() & (pl.col("source") != pl.col("row")))
         found = found.sort("row").unique(["source", "row"], maintain_order=True)

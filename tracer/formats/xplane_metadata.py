@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from trnprof.tracer.formats.protobuf_wire import Ints
+from trnprof.tracer.formats.value_tokens import Vocabulary
 from trnprof.tracer.formats.xplane_file import EventMetadata, Plane, Value
 from trnprof.tracer.formats.xplane_names import (
     device_category,
@@ -42,6 +45,8 @@ _OP_COLUMNS: Final = (
     "logical_bytes",
     "out_bytes",
 )
+MEGASCALE: Final = "CUSTOM:Megascale"
+"""Part of the name of the plane of collectives between slices, over the data-centre network."""
 _MAX_TEXT: Final = 500
 """Longer texts of a metadata entry are not repeated on each of its events."""
 
@@ -74,6 +79,14 @@ class Words:
         self._ids = np.array(sorted(self._by_id), np.int64)
         self.words = [self._by_id[i] for i in self._ids.tolist()]
         self._numbers = {word: i for i, word in enumerate(self.words)}
+        self._vocabulary: Vocabulary | None = None
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The strings as JSON; made once for all blocks of a plane."""
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary.of(self.words)
+        return self._vocabulary
 
     def dense(self, ids: Ints, what: str) -> Ints:
         """The number of each id; one that nothing describes becomes a word of its own, such as ``stat 17``."""
@@ -104,6 +117,7 @@ class EventTable:
         flops, bytes: NaN or -1 where unknown.
         dtype: name or None.
         source_memory, target_memory: index into MEMORIES, -1 for none.
+        encloses: whether it is control flow around the operations that do the work.
         fragment: members of JSON objects, without braces; None for none.
     """
 
@@ -116,7 +130,13 @@ class EventTable:
     dtype: list[str | None]
     source_memory: NDArray[np.int8]
     target_memory: NDArray[np.int8]
+    encloses: NDArray[np.bool_]
     fragment: list[str | None]
+
+    @cached_property
+    def fragments(self) -> pl.Series | None:
+        """``fragment`` as a column; None if nothing has one."""
+        return pl.Series(self.fragment, dtype=pl.String) if any(self.fragment) else None
 
     def rows(self, ids: Ints) -> Ints:
         """The row of each id."""
@@ -132,7 +152,7 @@ def event_table(plane: Plane, operations: Operations, *, is_device: bool) -> Eve
     entries = [plane.metadata[i] for i in ids]
     entries.append(EventMetadata("", "", {}))
     names = [e.display_name or e.name for e in entries]
-    columns = [_device(e, operations) if is_device else _host(e) for e in entries]
+    columns = [_device(e, operations) if is_device else _host(e, plane) for e in entries]
     return EventTable(
         ids=np.array(ids, np.int64),
         names=names,
@@ -143,6 +163,7 @@ def event_table(plane: Plane, operations: Operations, *, is_device: bool) -> Eve
         dtype=[c.dtype for c in columns],
         source_memory=np.array([c.source_memory for c in columns], np.int8),
         target_memory=np.array([c.target_memory for c in columns], np.int8),
+        encloses=np.array([c.encloses for c in columns], np.bool_),
         fragment=[_fragment(e, is_device) for e in entries],
     )
 
@@ -156,9 +177,12 @@ class _Columns:
     dtype: str | None = None
     source_memory: int = -1
     target_memory: int = -1
+    encloses: bool = False
 
 
-def _host(entry: EventMetadata) -> _Columns:
+def _host(entry: EventMetadata, plane: Plane) -> _Columns:
+    if MEGASCALE in plane.name:
+        return _Columns("collective")
     is_memory = entry.name in ("MemoryAllocation", "MemoryDeallocation")
     return _Columns("memory" if is_memory else "host")
 
@@ -192,6 +216,7 @@ def _device(entry: EventMetadata, operations: Operations) -> _Columns:
         shapes.dtype,
         -1 if places[0] is None else MEMORIES.index(places[0]),
         -1 if places[1] is None else MEMORIES.index(places[1]),
+        control,
     )
 
 

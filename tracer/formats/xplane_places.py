@@ -2,7 +2,7 @@
 
 ::
 
-    host ▸ TPU 0 (chip) ▸ XLA Ops (engine), Async copies (dma_queue), Async collectives (collective_stream), XLA Modules … (module)
+    host ▸ TPU 0 (chip) ▸ XLA Ops (engine), Async operations (dma_queue), Async collectives (collective_stream), XLA Modules, Control flow … (module)
          ▸ GPU 0 (chip) ▸ Stream #7 (stream), what was derived from them (module)
          ▸ threads
 
@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from trnprof.tracer.formats.xplane_file import Line, Plane, Value
 from trnprof.tracer.formats.xplane_names import number_of
@@ -28,6 +30,7 @@ _DEVICE: Final = re.compile(r"/device:(?!CUSTOM:)([A-Za-z0-9_]+):(\d{1,6})(?: (.
 _STREAM: Final = re.compile(r"^(?:GPU )?Stream\b", re.IGNORECASE)
 _ENGINES: Final = ("XLA Ops", "Sparse Core Ops")
 _STEPS: Final = ("Steps", "Sparse Core Steps")
+MODULE_LINES: Final = ("XLA Modules", "Sparse Core Modules")
 _ASYNC: Final = "Async XLA Ops"
 COUNTERS: Final = "_counters_"
 
@@ -57,9 +60,14 @@ def devices(planes: Sequence[Plane]) -> list[Device | None]:
     found = [_DEVICE.fullmatch(plane.name) for plane in planes]
     used = {(m[1], m[2]) for p, m in zip(planes, found, strict=True) if m and has_events(p)}
     return [
-        None if m is None else Device(m[1], int(m[2]), m[3] or "", _rank(plane, m, len(used) > 1))
+        None if m is None else Device(m[1], int(m[2]), _part(m[3]), _rank(plane, m, len(used) > 1))
         for plane, m in zip(planes, found, strict=True)
     ]
+
+
+def _part(text: str | None) -> str:
+    """What of a device a plane is of; its model in parentheses is no part."""
+    return "" if text is None or text.startswith("(") else text
 
 
 def has_events(plane: Plane) -> bool:
@@ -139,7 +147,7 @@ def line_timeline(
     }.get(role, ("module", False))
     name = line.display_name or line.name or f"line {line.id}"
     if role == ASYNC:
-        name = "Async copies"
+        name = "Async operations"
     parent = None if device is None else device_timeline(stage, device, plane)
     if device is None and role != THREAD:
         name = f"{plane.name} {name}"
@@ -157,19 +165,55 @@ def line_timeline(
     )
 
 
-def collective_timeline(stage: Stage, plane: Plane, line: Line, device: Device, order: int) -> int:
-    """The timeline of asynchronous collectives of a device: they occupy links, not the copy engines."""
-    return stage.timeline(
-        ("collectives", plane.name, line.id),
-        Timeline(
-            "collective_stream",
-            "Async collectives",
-            device_timeline(stage, device, plane),
-            order,
-            rank=device.rank,
-            chip=device.ordinal,
-        ),
-    )
+@dataclass(frozen=True)
+class Spot:
+    """Where the events of a line lie.
+
+    Attributes:
+        plane, line: in the file.
+        device: None for the host.
+        role: what the line is.
+        order: of the line among its siblings.
+    """
+
+    plane: Plane
+    line: Line
+    device: Device | None
+    role: int
+    order: int
+
+    @property
+    def owner(self) -> int:
+        """Set of steps that the line's events belong to."""
+        return -1 if self.device is None else self.device.ordinal
+
+    def timelines(
+        self, stage: Stage, is_collective: NDArray[np.bool_], encloses: NDArray[np.bool_]
+    ) -> NDArray[np.int32]:
+        """The timeline of each of n events of the line.
+
+        Args:
+            stage: has the timelines.
+            is_collective: asynchronous ones occupy links, not the copy engines.
+            encloses: loops, branches and calls: what occupies the engine are the operations in them.
+        """
+        own = line_timeline(stage, self.plane, self.line, self.role, self.device, self.order)
+        found = np.full(len(encloses), own, np.int32)
+        if self.role == ENGINE and encloses.any():
+            found[encloses] = self._beside(stage, "module", "Control flow")
+        if self.role == ASYNC and is_collective.any():
+            found[is_collective] = self._beside(stage, "collective_stream", "Async collectives")
+        return found
+
+    def _beside(self, stage: Stage, kind: str, name: str) -> int:
+        if self.device is None:
+            raise ValueError("a line of the host has nothing beside it")
+        parent = device_timeline(stage, self.device, self.plane)
+        rank, chip = self.device.rank, self.device.ordinal
+        return stage.timeline(
+            (name, self.plane.name, self.line.id),
+            Timeline(kind, name, parent, self.order, rank=rank, chip=chip),
+        )
 
 
 def aggregate_timeline(stage: Stage, plane: Plane) -> int:

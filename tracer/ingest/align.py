@@ -19,7 +19,7 @@ from trnprof.tracer.ingest.audit import Finding
 from trnprof.tracer.ingest.clock_fit import Fit, fit_clocks
 from trnprof.tracer.ingest.collective_match import match_collectives
 from trnprof.tracer.ingest.stage import UNFINISHED
-from trnprof.tracer.units import format_ns
+from trnprof.tracer.units import counted, format_ns
 
 Method = Literal["auto", "none", "collectives"]
 
@@ -300,7 +300,7 @@ def _skew_finding(fit: Fit, measured: Mapping[str, int]) -> list[Finding]:
         f"base times put clocks up to {format_ns(abs(doubted[worst]))} away from where their collectives put them (bound "
         f"{format_ns(SKEW_MIN_NS)}); times were left as the base times say: --align collectives corrects them"
     )
-    example = f"{worst}: {_signed(doubted[worst])} ± {format_ns(error)} by {fit.matched[worst]} collectives"
+    example = f"{worst}: {_signed(doubted[worst])} ± {format_ns(error)} by {counted(fit.matched[worst], 'collective')}"
     return [
         Finding(
             "clock_skew",
@@ -327,7 +327,7 @@ def _disagree_finding(fit: Fit) -> list[Finding]:
     if not len(off) or count < DISAGREE_SHARE * len(off):
         return []
     message = (
-        f"after alignment {count} of {len(off)} ends of collectives are more than {format_ns(DISAGREE_NS)} from the others: they "
+        f"ends of collectives are more than {format_ns(DISAGREE_NS)} from the others after alignment ({count} of {len(off)}): they "
         "contradict each other; the offsets with the least absolute deviation were taken"
     )
     example = f"worst {format_ns(float(off.max()))}"
@@ -368,7 +368,7 @@ def _apart_finding(labels: Sequence[str], clock: Mapping[str, int]) -> list[Find
 def _said(labels: Sequence[str], fit: Fit, clock: Mapping[str, int], by_base: set[str]) -> str:
     clocks = len(set(clock.values()))
     related = sum(bool(fit.matched[label]) for label in labels)
-    text = f"{related} of {len(labels)} sources are related by the ends of their collectives"
+    text = f"sources related by the ends of their collectives: {related} of {len(labels)}"
     if by_base:
         text += f", {len(by_base)} by base times"
     return f"{text}; {clocks} clocks without known relation" if clocks > 1 else text
@@ -387,7 +387,7 @@ def _listed(
     for label in labels:
         error = uncertainty[label]
         bar = "" if error is None else f" ± {format_ns(error)}"
-        by = f" ({matched[label]} collectives)" if matched[label] else ""
+        by = f" ({counted(matched[label], 'collective')})" if matched[label] else ""
         lines.append(f"{label}: {_signed(offset[label])}{bar}{by}")
     return lines
 
@@ -399,5 +399,5 @@ def _signed(ns: int) -> str:
 def _spelled(residual: Residual) -> str:
     return (
         f"{format_ns(residual.median_ns)} (median; 95 %: {format_ns(residual.p95_ns)}, worst: {format_ns(residual.max_ns)}, "
-        f"{residual.count} ends)"
+        f"{counted(residual.count, 'end')})"
     )

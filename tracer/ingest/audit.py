@@ -109,6 +109,10 @@ class Audit:
                 example=f.example,
             )
 
+    def has(self, kind: str) -> bool:
+        """Whether anything of a kind was noted."""
+        return any(known == kind for known, _ in self._findings)
+
     @property
     def findings(self) -> list[Finding]:
         """All of them, gravest first, else in the order they were met."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from zlib_ng import zlib_ng as zlib
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.units import format_bytes
+from trnprof.tracer.units import counted, format_bytes
 
 DEFAULT_MAX_BYTES: Final = 10**12
 """How much one source, and all of them as far as that is known before, may have decompressed."""
@@ -90,7 +90,7 @@ class FileBytes:
                 break
             if not data:
                 if self._left:
-                    self.truncated = f"the file ends {self._left} bytes too early"
+                    self.truncated = f"the file ends {counted(self._left, 'byte')} too early"
                 break
             parts.append(data)
             wanted -= len(data)
@@ -249,7 +249,7 @@ class Checked:
 
     def _fault(self) -> str | None:
         if self.position < self._size:
-            return f"it ends {self._size - self.position} bytes too early"
+            return f"it ends {counted(self._size - self.position, 'byte')} too early"
         if self._expected is not None and self._crc32 != self._expected:
             return "its checksum is not the one that the archive has: some of it is damaged"
         return None

@@ -20,7 +20,7 @@ from trnprof.tracer.ingest.check_lanes import Overlaps, find_overlaps, stops_ear
 from trnprof.tracer.ingest.check_steps import check_step_numbers, check_steps
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 from trnprof.tracer.schema import CATEGORIES, DEVICE_KINDS
-from trnprof.tracer.units import format_ns, format_percent
+from trnprof.tracer.units import counted, format_ns, format_percent
 
 DAY_NS: Final = 86_400_000_000_000
 ROUND_EVENTS: Final = 1_000_000
@@ -279,7 +279,7 @@ def _overlap_findings(overlaps: Overlaps, events: _Events) -> list[_Pending]:
         place = int(overlaps.covering[0])
         length = format_ns(int(events.end[place] - events.start[place]))
         message = (
-            f"events run over {overlaps.covered} whole successors of their own stream: their ends may be wrong; they were kept as "
+            f"events run over {counted(overlaps.covered, 'whole successor')} of their own stream: their ends may be wrong; they were kept as "
             "they are"
         )
         found.append(
@@ -371,7 +371,7 @@ def _check_units(stage: Stage, events: _Events) -> None:
     kernel_ns, host_ns = int(np.median(length)), int(np.median(host))
     if kernel_ns >= SLOW_KERNEL_NS and host_ns >= SLOW_HOST_NS:
         stage.audit.add(
-            "durations_look_like_ns",
+            "suspicious_time_unit",
             "warning",
             stage.label,
             f"the median kernel takes {format_ns(kernel_ns)} and the median host event {format_ns(host_ns)}: times may be nanoseconds "
@@ -381,6 +381,8 @@ def _check_units(stage: Stage, events: _Events) -> None:
 
 
 def _check_count(stage: Stage) -> None:
+    if stage.audit.has("event_limit"):
+        return  # the format knows its exporter's
     counters = sum(batch.num_rows for batch in stage.batches("counters"))
     for count, what in (
         (stage.rows, "events"),
@@ -388,7 +390,7 @@ def _check_count(stage: Stage) -> None:
     ):
         if count % ROUND_EVENTS == 0:
             stage.audit.add(
-                "round_event_count",
+                "event_limit",
                 "warning",
                 stage.label,
                 f"has exactly {count:,} {what}: exporters that stop at such a number leave no mark in the file, so the end is "

@@ -225,7 +225,7 @@ def _tell(
             )
         elif rank is not None and rank not in ranks and is_expected:
             audit.add(
-                "missing_rank",
+                "missing_ranks",
                 "warning",
                 source.label,
                 f"rank {rank} is missing: its file {refusal.why}; its process may have been killed while it wrote",

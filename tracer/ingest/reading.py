@@ -49,7 +49,7 @@ def read_source(
 
             format.read(replace(source, open=counted), stage)
         for stream in streams:
-            if stream.truncated:
+            if stream.truncated and not stage.audit.has("truncated"):
                 stage.audit.add(
                     "truncated",
                     "error",

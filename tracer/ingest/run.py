@@ -171,7 +171,7 @@ def _usable(
     usable = [r for r in read if isinstance(r, ReadSource)]
     errors = [(s, r) for s, r in zip(sources, read, strict=True) if isinstance(r, ProfileError)]
     if not usable:
-        more = f" (and {len(errors) - 1} sources more)" if len(errors) > 1 else ""
+        more = f" (and {counted(len(errors) - 1, 'more source')})" if len(errors) > 1 else ""
         raise ProfileError(f"{errors[0][1]}{more}")
     return usable, [
         Finding(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from trnprof.tracer.formats.json_scan import Fields, Scan
@@ -21,8 +22,10 @@ class Bytes:
         self.position = 0
         self._data = data
         self._piece = piece
+        self.largest_read = 0
 
     def read(self, size: int) -> bytes:
+        self.largest_read = max(self.largest_read, size)
         piece = self._data[self.position : self.position + min(size, self._piece)]
         self.position += len(piece)
         return piece
@@ -77,3 +80,44 @@ def scanned(
     assert len(rows) == scan.events
     kinds = {f.kind: f.count for f in audit.findings}
     return Scanned(rows, scan.header, kinds, scan)
+
+
+def nearest_ns(*microseconds: str) -> int:
+    """The sum of decimal texts in nanoseconds, half up, by exact fractions."""
+    return (sum(map(Fraction, microseconds), Fraction()) * 1000 + Fraction(1, 2)).__floor__()
+
+
+def events_of(document: Any) -> list[dict[str, Any]]:
+    events = document if isinstance(document, list) else document["traceEvents"]
+    return [e for e in events if isinstance(e, dict) and e]
+
+
+def text_of(value: Any) -> str | None:
+    if value is None or (isinstance(value, float) and value != value):
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return json.dumps(value)
+
+
+def assert_same(found: Scanned, document: Any) -> None:
+    """What was scanned is what Python's json read."""
+    events = events_of(document)
+    assert len(found.rows) == len(events)
+    for row, event in zip(found.rows, events, strict=True):
+        for name in MEMBERS:
+            if isinstance(event.get(name), dict | list | float):
+                assert json.loads(row[name]) == event[name]
+            else:
+                assert row[name] == text_of(event.get(name))
+        args: Any = event.get("args")
+        others = {k: v for k, v in event.items() if k not in (*MEMBERS, "args")}
+        expected = dict(args) if isinstance(args, dict) else {} if args is None else {"args": args}
+        if others:
+            expected["event"] = others
+        assert (row["attributes"] or {}) == expected
+        for name in ARGS if isinstance(args, dict) else ():
+            if not isinstance(args.get(name), dict | list | float):
+                assert row["args." + name] == text_of(args.get(name))
+    if isinstance(document, dict):
+        assert found.header == {k: v for k, v in document.items() if k != "traceEvents"}

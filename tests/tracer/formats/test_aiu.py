@@ -168,7 +168,7 @@ def test_a_counter_among_them(tmp_path: Path) -> None:
     counter = {"ph": "C", "name": "queue", "pid": 0, "ts": 1, "attr": {"length": 3}}
     stage = stage_of(tmp_path, [counter, {**counter, "attr": {}}, *made("a Cmpt Exec", 5, 9)])
     assert counters(stage) == {"queue length": [(1_000, 3.0)]}
-    assert {f.kind: f.count for f in stage.audit.findings} == {"counter_values_left_out": 1}
+    assert {f.kind: f.count for f in stage.audit.findings} == {"unreadable_values": 1}
 
 
 def test_host_threads_stay_threads(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_public_files(tmp_path: Path, path: Path) -> None:
     is_step = pl.col("name").str.contains(": ", literal=True)
     assert found.filter(~is_step, end_ns=UNFINISHED).height == unfinished
     tally = {f.kind: f.count for f in stage.audit.findings}
-    assert tally.get("end_without_begin", 0) == alone
+    assert tally.get("unmatched_ends", 0) == alone
     assert tally.get("mismatched_ends", 0) == misnamed
     samples = [v for series in counters(stage).values() for v in series] if phases["C"] else []
     assert sorted(samples) == sorted(
@@ -123,7 +123,7 @@ def test_unclosed_and_unopened(tmp_path: Path) -> None:
     )
     assert spans(stage) == [("open", 2_000, None), ("in", 3_000, 4_000)]
     (finding,) = stage.audit.findings
-    assert (finding.kind, finding.count) == ("end_without_begin", 1)
+    assert (finding.kind, finding.count) == ("unmatched_ends", 1)
     assert "lost" in finding.example
 
 
@@ -200,7 +200,7 @@ def test_flow_bindings(tmp_path: Path) -> None:
         ("out", "in", "data"),
     }
     assert {f.kind: f.count for f in stage.audit.findings} == {
-        "unbound_flows": 1,
+        "dangling_flows": 1,
         "incomplete_flows": 1,
     }
 
@@ -217,7 +217,7 @@ def test_counters_have_series_and_ids(tmp_path: Path) -> None:
         "process 1: mem stack": [(0, 2.5), (1_000, 3.0)],
         "process 2: mem[b]": [(2_000, 7.0)],
     }
-    assert kinds(stage) == {"counter_values_left_out"}
+    assert kinds(stage) == {"unreadable_values"}
 
 
 def test_names_order_and_scopes(tmp_path: Path) -> None:

@@ -365,7 +365,7 @@ def test_an_empty_rank_in_a_directory_is_told_and_the_rest_is_kept(tmp_path: Pat
     saved(directory / "rank1.json", "")
     summary, trace = imported(directory, tmp_path / "t.trnprof")
     assert figures(trace) == [answer()]
-    assert found(summary)["missing_rank"] == 1
+    assert found(summary)["missing_ranks"] == 1
 
 
 def test_a_round_number_of_events_is_told(tmp_path: Path) -> None:
@@ -374,4 +374,4 @@ def test_a_round_number_of_events_is_told(tmp_path: Path) -> None:
     text = json.dumps(good()).replace('"traceEvents": [', f'"traceEvents": [{body}')
     summary, _ = imported(saved(tmp_path / "p.json", text), tmp_path / "t.trnprof")
     assert summary.events == 1_000_000
-    assert found(summary)["round_event_count"] == 1
+    assert found(summary)["event_limit"] == 1

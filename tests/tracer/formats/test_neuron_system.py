@@ -297,7 +297,7 @@ def test_live_events_are_paired_and_put_on_the_hosts_clock(tmp_path: Path) -> No
     assert json.loads(execute["attributes"])["data"] == '{"model_id": 10001, "exec_id": 4}'
     opened = found.filter(pl.col("name") == "nrt_tensor_write").row(0, named=True)
     assert (opened["end_ns"], opened["bytes"]) == (UNFINISHED, 512)
-    assert {f.kind: f.count for f in stage.audit.findings}["unpaired_stops"] == 1
+    assert {f.kind: f.count for f in stage.audit.findings}["unmatched_ends"] == 1
     assert stage.facts.metadata["clock_fit"]["points"] == 1
     assert stage.facts.rank == 3
     flows = table(stage, "flows")

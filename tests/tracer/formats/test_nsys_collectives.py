@@ -233,7 +233,7 @@ def test_ranks_by_mpi_are_believed_first(tmp_path: Path) -> None:
         file.kernel("k", 10, 20, pid=pid, deviceId=pid // 500)
     stage = staged(FORMAT, file.done(), tmp_path / "stage")
     assert [(t.chip, t.rank) for t in stage.timelines if t.kind == "chip"] == [(0, 6), (1, 5)]
-    assert "assumed_rank" not in kinds(stage)
+    assert "merged_ranks" not in kinds(stage)
 
 
 def test_names_that_the_user_adds_are_of_collectives(

@@ -340,7 +340,7 @@ def test_a_kernel_table_alone_is_enough(tmp_path: Path) -> None:
     file.sql.execute("DROP TABLE StringIds")
     stage = staged(FORMAT, file.done(), tmp_path / "stage")
     assert events(stage).select("name", "start_ns", "end_ns").rows() == [("[unnamed]", 10, 20)]
-    absent = {f.where.rpartition(" ")[2] for f in stage.audit.findings if f.kind == "absent_table"}
+    absent = {f.where.rpartition(" ")[2] for f in stage.audit.findings if f.kind == "missing_table"}
     assert absent == {"StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"}
 
 
@@ -358,7 +358,7 @@ def test_columns_of_other_types_and_without_values(tmp_path: Path) -> None:
     stage = staged(FORMAT, file.done(), tmp_path / "stage")
     rows = events(stage).select("name", "start_ns", "end_ns", "track").rows()
     assert rows == [("k", 1000, 2000, "stream 7"), ("[unnamed]", 3000, 4000, "stream 7")]
-    odd = next(f for f in stage.audit.findings if f.kind == "odd_values")
+    odd = next(f for f in stage.audit.findings if f.kind == "unreadable_values")
     assert odd.count == 1
 
 

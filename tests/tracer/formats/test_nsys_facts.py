@@ -168,7 +168,7 @@ def test_processes_that_do_not_say_their_rank_are_numbered_by_gpu(tmp_path: Path
         (0, 0),
         (1, 1),
     ]
-    assumed = next(f for f in stage.audit.findings if f.kind == "assumed_rank")
+    assumed = next(f for f in stage.audit.findings if f.kind == "merged_ranks")
     assert assumed.severity == "warning"
     assert "ranks 0 to 1" in assumed.message
 
@@ -182,8 +182,8 @@ def test_what_the_profiler_complained_about_is_told(tmp_path: Path) -> None:
     file.add("COMPOSITE_EVENTS", id=1, start=5, cpu=0, globalTid=global_tid(3, 3))
     stage = staged(FORMAT, file.done(), tmp_path / "stage")
     told = {f.kind: f.message for f in stage.audit.findings}
-    assert "Not all NVTX events" in told["profiler_lost_events"]
-    assert "buffer size mismatch" in told["profiler_diagnostic"]
+    assert "Not all NVTX events" in told["dropped_events"]
+    assert "buffer size mismatch" in told["profiler_warning"]
     assert "CPU samples are not imported" in told["not_imported"]
     assert not any("has started" in message for message in told.values())
 
@@ -279,7 +279,7 @@ def test_parquet_of_other_types(tmp_path: Path) -> None:
     stage = staged(nsys_parquet.FORMAT, directory, tmp_path / "stage")
     rows = events(stage).select("name", "start_ns", "end_ns").rows()
     assert rows == [("k", 1000, 2000), ("[unnamed]", 3000, 4000)]
-    assert {"odd_values", "damaged_table"} <= kinds(stage)
+    assert {"unreadable_values", "damaged_table"} <= kinds(stage)
 
 
 def test_a_printed_table_is_refused_with_what_to_export() -> None:

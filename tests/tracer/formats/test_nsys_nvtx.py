@@ -167,7 +167,7 @@ def test_events_of_other_kinds_are_counted(tmp_path: Path) -> None:
         file.range("odd", 1, 2, 5, 10, eventType=127)
     stage = staged(FORMAT, file.done(), tmp_path / "stage")
     assert events(stage)["name"].to_list() == ["r"]
-    assert [
-        (f.count, f.severity) for f in stage.audit.findings if f.kind == "skipped_annotations"
-    ] == [(3, "note")]
-    assert "absent_table" in kinds(stage)
+    assert [(f.count, f.severity) for f in stage.audit.findings if f.kind == "not_imported"] == [
+        (3, "note")
+    ]
+    assert "missing_table" in kinds(stage)

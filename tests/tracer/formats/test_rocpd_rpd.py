@@ -176,7 +176,7 @@ def test_sums_are_those_of_sql(tmp_path: Path) -> None:
     }
     assert sorted(ours.rows()) == sorted((chip_of[gpu], *rest) for gpu, *rest in theirs)
     assert table(stage, "flows").height == links
-    assert {"assumed_rank", "split_copies"} <= kinds(stage)
+    assert {"merged_ranks", "split_copies"} <= kinds(stage)
     args = [json.loads(a)["args"] for a in found.filter(pl.col("kind") == "thread")["attributes"]]
     assert args == [f"call {i}" for i in range(3_000)]
 
@@ -197,7 +197,7 @@ def test_tables_that_are_not_there_read_as_empty(tmp_path: Path) -> None:
     assert found["category"].to_list() == ["collective", "dma", "dma", "dma", "compute", "compute"]
     told = {f.kind: f for f in stage.audit.findings}
     assert told["unlinked_kernels"].severity == "warning"
-    assert told["absent_table"].where.endswith("rocpd_api")
+    assert told["missing_table"].where.endswith("rocpd_api")
 
 
 def test_names_that_the_user_adds_are_of_collectives(

@@ -250,7 +250,7 @@ def test_sums_are_those_of_sql(tmp_path: Path, layout: str) -> None:
     assert set(ops["dtypes"]) == {"bfloat16"}
     chips = {t.chip: t.name for t in stage.timelines if t.kind == "chip"}
     assert chips == {0: "GPU 0", 1: "GPU 1", 2: "host-2 GPU 0", 3: "host-2 GPU 1"}
-    assert "assumed_rank" in kinds(stage)
+    assert "merged_ranks" in kinds(stage)
     aligned = stage.facts.collectives
     assert aligned is not None
     assert aligned["start_ns"].is_sorted()
@@ -351,7 +351,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     assert (found["name"], found["track"]) == ("[unnamed]", "stream 2, queue 3")
     told = {f.kind: f for f in stage.audit.findings}
     assert told["unlinked_kernels"].severity == "warning"
-    assert told["absent_table"].where.endswith("rocpd_region")
+    assert told["missing_table"].where.endswith("rocpd_region")
 
 
 def test_values_of_other_types(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ def test_values_of_other_types(tmp_path: Path) -> None:
     db.close()
     stage = staged(FORMAT, tmp_path / "a.db", tmp_path / "stage")
     assert events(stage)["name"].to_list() == ["k", "[unnamed]"]
-    assert "odd_values" in kinds(stage)
+    assert "unreadable_values" in kinds(stage)
 
 
 def test_a_cut_database_keeps_what_is_there(tmp_path: Path) -> None:

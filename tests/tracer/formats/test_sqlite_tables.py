@@ -113,7 +113,7 @@ def test_any_value_is_read_as_sqlite_reads_it(
     misfits = sum(a is not None and as_integer(a) is None for _, a, _, _ in expected)
     misfits += sum(b is not None and as_real(b) is None for _, _, b, _ in expected)
     misfits += sum(isinstance(c, int | float) for *_, c in expected)
-    assert kinds(audit) == ({"odd_values": misfits} if misfits else {})
+    assert kinds(audit) == ({"unreadable_values": misfits} if misfits else {})
 
 
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
@@ -275,7 +275,7 @@ def test_text_that_is_not_utf_8_is_read_with_replacements(tmp_path: Path) -> Non
     )
     found, audit = read(path, texts=["s"])
     assert found == [("ok",), ("a�b",)]
-    assert kinds(audit) == {"not_utf8": 1}
+    assert kinds(audit) == {"invalid_utf8": 1}
 
 
 def test_a_cut_file_keeps_the_rows_before_the_cut(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_sizes_whose_sum_wraps_around_are_not_followed(tmp_path: Path) -> None:
     path.write_bytes(content)
     found, audit = read(path, ints=["c"])
     assert found == []
-    assert kinds(audit) == {"damaged_rows": 1, "odd_values": 1}
+    assert kinds(audit) == {"damaged_rows": 1, "unreadable_values": 1}
 
 
 @settings(max_examples=80, deadline=None)

@@ -34,7 +34,9 @@ def _messages() -> dict[str, Any]:
         for text in fields.split(", "):
             *label, kind, place = text.split()
             field_name, number = place.split("=")
-            added = message.field.add(name=field_name, number=int(number), label=3 if label else 1)
+            added: Any = message.field.add(
+                name=field_name, number=int(number), label=3 if label else 1
+            )
             added.type = _TYPES.get(kind, 11)
             if kind not in _TYPES:
                 added.type_name = f".xspaces_test.{kind}"

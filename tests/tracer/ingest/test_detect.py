@@ -89,7 +89,7 @@ def test_an_empty_file_of_a_rank_is_a_missing_rank(packed: bool) -> None:
     write(Path("run"), ["stdout_rank0.log", "rank0.err"], b"")
     for found in (choose("run"), choose(*(f"run/rank{n}.bin" for n in range(3)))):
         assert list(chosen(found)) == ["run/rank0.bin", "run/rank2.bin"]
-        missing = [f for f in found.findings if f.kind == "missing_rank"]
+        missing = [f for f in found.findings if f.kind == "missing_ranks"]
         assert [(f.severity, f.where) for f in missing] == [("warning", "run/rank1.bin")]
         assert missing[0].message.startswith("rank 1 is missing: its file is empty (0 bytes)")
         # logs of a rank that is there are not worth a warning
@@ -103,7 +103,7 @@ def test_a_file_of_which_nothing_is_left() -> None:
     write(Path("run"), ["rank0.bin"])
     write(Path("run"), ["rank1.bin"], gzip.compress(ALPHA)[:13])
     (finding,) = choose("run").findings
-    assert finding.kind == "missing_rank"
+    assert finding.kind == "missing_ranks"
     assert "is cut off before its format can be told: gzip: cut off" in finding.message
     with pytest.raises(
         ProfileError, match="is cut off before its format can be told: gzip: cut off"
