@@ -116,8 +116,31 @@ def choose_profiles(
             profiles.setdefault(chosen.source.label, chosen)
     if not profiles:
         raise _nothing(paths, refused, audit)
-    _tell(refused, [*profiles.values()], found.named, audit)
-    return Profiles(tuple(profiles.values()), tuple(audit.findings))
+    kept = _once_a_run([*profiles.values()], audit)
+    _tell(refused, kept, found.named, audit)
+    return Profiles(tuple(kept), tuple(audit.findings))
+
+
+def _once_a_run(profiles: Sequence[Profile], audit: Audit) -> list[Profile]:
+    """Without the JSON files of XProf that stand beside the XSpace of the same run, which has all that they have."""
+    spaces = {_stem(p.source, ".xplane.pb") for p in profiles if p.format.name == "xplane"}
+    folders = {folder for folder, _ in spaces}
+    kept = []
+    for profile in profiles:
+        folder, name = _stem(profile.source, ".trace.json")
+        is_twin = (folder, name) in spaces and profile.format.name == "xprof-json"
+        if is_twin or (folder in folders and name.startswith("perfetto_trace")):
+            message = "is left out: the .xplane.pb of the same run, beside it, has all that it has"
+            audit.add("same_run", "note", profile.source.label, message)
+        else:
+            kept.append(profile)
+    return kept
+
+
+def _stem(source: Source, ending: str) -> tuple[str, str]:
+    """Folder and name of a source, without an ending."""
+    folder, _, _ = source.label.rpartition("/")
+    return folder, plain_name(source.label).removesuffix(ending)
 
 
 def _judge(

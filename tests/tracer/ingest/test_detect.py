@@ -296,3 +296,19 @@ def test_sources_alone_can_be_judged() -> None:
     with pytest.raises(ProfileError, match=r"^a is of no known format"):
         detect.detect(source)
     assert detect.detect(source, "beta").name == "beta"
+
+
+def test_of_the_two_files_of_a_jax_run_one_is_read(tmp_path: Path) -> None:
+    data = Path(__file__).parents[2] / "data"
+    run = tmp_path / "plugins" / "profile" / "run"
+    for name in ("jax_cpu.xplane.pb.xz", "jax_cpu.trace.json.gz"):
+        write(run, [name], (data / name).read_bytes())
+    write(run, ["perfetto_trace.json.gz"], (data / "jax_cpu.trace.json.gz").read_bytes())
+    write(run, ["other.trace.json.gz"], (data / "jax_cpu.trace.json.gz").read_bytes())
+    (tmp_path / "work").mkdir()
+    found = choose_profiles([run], workspace=tmp_path / "work")
+    assert {Path(label).name: format for label, format in chosen(found).items()} == {
+        "jax_cpu.xplane.pb.xz": "xplane",
+        "other.trace.json.gz": "xprof-json",
+    }
+    assert [finding.kind for finding in found.findings] == ["same_run", "same_run"]
