@@ -37,6 +37,7 @@ def main():
     start = time.perf_counter()
     summary = import_profiles([source], target, jobs=jobs, force=True)
     imported = time.perf_counter()
+    import_peak_bytes = peak_bytes()
     found = rank_breakdown(open_trace(target))
     done = time.perf_counter()
     open_trace(target)
@@ -53,6 +54,7 @@ def main():
         "reopen_breakdown_s": again - opened,
         "trace_bytes": size,
         "ranks": found.whole.to_dicts(),
+        "import_peak_bytes": import_peak_bytes,
         "peak_bytes": peak_bytes(),
     }))
 
@@ -196,9 +198,9 @@ def big(gigabytes: float, work: Path, scripts: dict[str, Path]) -> None:
     found = run(sys.executable, scripts["ours"], path, work / "big.trnprof", 1, cores=core)
     print(
         f"{path.stat().st_size / 1e9:.2f} GB of JSON, {count:,} events: import {found['import_s']:.1f} s "
-        f"({count / found['import_s'] / 1e3:.0f} k events/s), peak {found['peak_bytes'] / 1e6:.0f} MB, breakdown included"
+        f"({count / found['import_s'] / 1e3:.0f} k events/s), peak {found['import_peak_bytes'] / 1e6:.0f} MB; with the breakdown {found['peak_bytes'] / 1e6:.0f} MB"
     )
-    assert found["peak_bytes"] < BIG_FILE_RSS, "the file must not decide the memory"
+    assert found["import_peak_bytes"] < BIG_FILE_RSS, "the file must not decide the memory"
 
 
 def main() -> None:
