@@ -17,7 +17,7 @@ from trnprof.tracer.compiled import told_of_compiling
 from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
 from trnprof.tracer.ingest.pool import SMALL_BYTES, Progress
 from trnprof.tracer.ingest.run import ImportSummary, import_profiles
-from trnprof.tracer.units import format_bytes, format_count, format_percent, printable
+from trnprof.tracer.units import counted, format_bytes, format_count, format_percent, printable
 
 _FINDINGS_SHOWN: Final = 5
 _ALIGNMENT_SHOWN: Final = 3

@@ -91,10 +91,10 @@ def test_the_outcome_has_events_ranks_time_and_what_to_do_next() -> None:
     summary = ImportSummary(1_200_000, sources, findings, tuple(f"clock {n}" for n in range(5)))
     lines = outcome_lines(Path("my run.trnprof"), summary, 3.14)
     assert lines[0] == "my run.trnprof: 1.2 M events of 2 ranks from 2 sources (kineto) in 3.1 s"
-    assert lines[1:5] == ["clock 0", "clock 1", "clock 2", "… 2 lines more about clocks"]
+    assert lines[1:5] == ["clock 0", "clock 1", "clock 2", "… 2 more lines about clocks"]
     assert lines[5].startswith("warning: a␛[31m: ")
     assert lines[10:] == [
-        "… 4 kinds of findings more",
+        "… 4 more findings",
         "trnprof validate 'my run.trnprof' shows all",
         "next: trnprof report 'my run.trnprof' · trnprof view 'my run.trnprof'",
     ]

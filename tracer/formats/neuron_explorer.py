@@ -43,6 +43,7 @@ from trnprof.tracer.formats.neuron_system_samples import add_system_tables
 from trnprof.tracer.formats.neuron_tables import ProfileTables, table_of
 from trnprof.tracer.ingest.source import Format, Head, Source
 from trnprof.tracer.ingest.stage import Stage
+from trnprof.tracer.units import counted
 
 DEVICE_TABLES: Final = (
     *(

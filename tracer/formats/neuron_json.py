@@ -31,6 +31,7 @@ from trnprof.tracer.formats.neuron_json_scan import (
 )
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.source import ByteStream
+from trnprof.tracer.units import counted
 
 BLOCK_BYTES: Final = 8 << 20
 MAX_ELEMENT_BYTES: Final = 64 << 20

@@ -14,6 +14,7 @@ from trnprof.tracer.formats.neuron_rows import whole
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.source import Source
 from trnprof.tracer.ingest.stage import Stage
+from trnprof.tracer.units import counted
 
 _COLUMNS: Final = (
     *("event_type", "phase", "id", "nc_idx", "tracking_id", "thread_id", "worker_gid"),

@@ -206,7 +206,7 @@ class Kernels:
             "collectives_without_size",
             "note",
             self.state.where("NVTX_EVENTS"),
-            f"of {frame.height:,} kernels of collectives the message size is not recorded; export with --include-blobs=true a profile "
+            f"of kernels of collectives ({frame.height:,} in all) the message size is not recorded; export with --include-blobs=true a profile "
             "recorded with --trace=cuda,nvtx",
             unreliable="bytes and bandwidth of collectives",
             count=frame["bytes"].null_count(),

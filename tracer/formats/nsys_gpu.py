@@ -307,8 +307,8 @@ def _tell_unlinked(device: Device) -> None:
             "unlinked_kernels",
             "note" if device.linked else "warning",
             device.state.tables.label,
-            f"of {device.linked + device.unlinked:,} device events have no recorded call that launched them; they count in full, but "
-            "have no launch and no step",
+            f"device events have no recorded call that launched them ({device.unlinked:,} of {device.linked + device.unlinked:,}); "
+            "they count in full, but have no launch and no step",
             unreliable="launch delays and steps",
             count=device.unlinked,
         )

@@ -29,6 +29,7 @@ from trnprof.tracer.formats.protobuf_wire import (
 )
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.source import ByteStream
+from trnprof.tracer.units import counted
 
 BLOCK_BYTES: Final = 4 << 20
 MAX_PACKET_BYTES: Final = 256 << 20

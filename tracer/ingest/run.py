@@ -33,6 +33,7 @@ from trnprof.tracer.manifest import check_replaceable, write_manifest
 from trnprof.tracer.merge import add_collective_flows
 from trnprof.tracer.schema import PEAKS
 from trnprof.tracer.seal import write_sealed
+from trnprof.tracer.units import counted
 
 _WORKSPACE: Final = ".workspace"
 
