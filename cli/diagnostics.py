@@ -51,5 +51,9 @@ def internal_error(error: BaseException) -> SystemExit:
         import traceback
 
         traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, MemoryError):
+        return fail(
+            "out of memory: give the process more, or read less at a time (import: --jobs 1)"
+        )
     kind = type(error).__name__
     return fail(f"internal error: {kind}: {error} (a bug in trnprof; TRNPROF_DEBUG=1 shows where)")

@@ -156,7 +156,7 @@ class EventBlock:
             self._shared.faults.add(
                 "times_out_of_range",
                 "warning",
-                "times are more than 146 years from zero and were cut to that",
+                "times are more than 146 years from zero and were cut to that: ts and dur must be microseconds, not nanoseconds",
                 self._origin + int(self._first[row]),
                 int(has_cut.sum()),
                 unreliable="these events",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from trnprof.tracer.formats import json_array, json_codes
 from trnprof.tracer.formats.json_event import Rows
 from trnprof.tracer.ingest.audit import Audit
+from trnprof.tracer.units import counted
 
 _EXCERPT_BYTES: Final = 120
 
@@ -121,7 +122,7 @@ class Faults:
         self.add(
             "truncated",
             "error",
-            f"the file ends in the middle of an event: the {events:,} whole events before are kept, the last {lost:,} bytes are lost",
+            f"the file ends in the middle of an event: {counted(events, 'whole event')} before it kept, the last {counted(lost, 'byte')} lost",
             position,
             unreliable="the end of the profile",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -39,15 +40,18 @@ _MARKS: Final = (
     b'"PyTorch Profiler',
 )
 """What PyTorch's profiler writes and others do not."""
+_DEVICE_WORK: Final = re.compile(rb'"cat"\s*:\s*"(?:kernel|gpu_memcpy|gpu_memset)"')
+_ON_A_STREAM: Final = (b'"device"', b'"stream"')
 _SURE: Final = 2
 
 
 def recognise(head: Head) -> int:
-    """By names of members and categories that only PyTorch's profiler writes."""
+    """By names of members and categories that only PyTorch's profiler writes, or by kernels on streams, which filters may leave of them."""
     data = head.data
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
         return 0
     marks = sum(mark in data for mark in _MARKS)
+    marks += bool(_DEVICE_WORK.search(data)) and all(word in data for word in _ON_A_STREAM)
     has_events = b'"traceEvents"' in data or b'"ph"' in data
     if not marks or not (has_events or b'"schemaVersion"' in data):
         return 0

@@ -28,7 +28,7 @@ def close_ranges(state: State) -> None:
     lost = np.flatnonzero(is_end & (closes < 0))
     if len(lost):
         state.stage.audit.add(
-            "unmatched_end",
+            "unmatched_ends",
             "warning",
             state.label,
             "ends of ranges have no beginning and were left out",

@@ -37,6 +37,9 @@ _NAMED: Final = {
     "thread_name": "args.name",
 }
 
+MOST_NAMES: Final = 100_000
+"""Names of processes and threads that are remembered: no profile has as many, but a file may say so."""
+
 
 @dataclass(frozen=True)
 class Track:
@@ -78,6 +81,7 @@ class Places:
     _timeline: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     _known: list[tuple[Any, ...]] = field(default_factory=list)
     _names_read: int = 0
+    _names_left_out: int = 0
 
     def places(self, block: EventBlock) -> NDArray[np.int64]:
         """The place of each event."""
@@ -111,7 +115,10 @@ class Places:
         return found
 
     def read_names(self, block: EventBlock) -> None:
-        """Remember what metadata events say of processes and threads."""
+        """Remember what metadata events say of processes and threads, of the first MOST_NAMES distinct ones."""
+        if self._names_read >= MOST_NAMES:
+            self._names_left_out += block.rows
+            return
         _, known = block.keys("name", "pid", "tid", "args.name", "args.labels")
         for kind, process, thread, name, label in known[self._names_read :]:
             value = label if kind == "process_labels" else name
@@ -152,6 +159,13 @@ class Places:
         Returns:
             Number of each chip's timeline → its peaks.
         """
+        self.stage.audit.add(
+            "too_many_metadata",
+            "note",
+            self.stage.label,
+            f"metadata events beyond the first {MOST_NAMES:,} different ones were left out",
+            count=self._names_left_out,
+        )
         several = len({track.process for track in self.of_row(Row.THREAD)}) > 1
         for number, track in self.tracks.items():
             if track.row in _ON_DEVICE:

@@ -24,11 +24,17 @@ _UNITS: Final = {
     pb.CounterDescriptor.UNIT_TIME_NS: "ns",
     pb.CounterDescriptor.UNIT_COUNT: "1",
 }
-_CHIP: Final = re.compile(r"(?:chip|GPU|TPU|NPU|Neuron device|MTIA) (\d{1,6})(?: ×\d+)?")
+_CHIP: Final = re.compile(
+    r"(?:chip|GPU|TPU|NPU|Neuron device|MTIA) (\d{1,6})(?: \(.{1,100}\))?(?: ×\d+)?"
+)
 _CORE: Final = re.compile(r"(?:core|NeuronCore) (\d{1,6})(?: ×\d+)?")
 _DMA: Final = re.compile(r"DMA\b|\bcopies\b|\bq\d+$", re.IGNORECASE)
 _STREAM: Final = re.compile(r"stream\b", re.IGNORECASE)
-_MODULE: Final = re.compile(r"module|scope|source|steps?\b|HBM$", re.IGNORECASE)
+_MODULE: Final = re.compile(r"module|scope|source|steps?\b|HBM$|\(annotations\)$", re.IGNORECASE)
+_BESIDE: Final = re.compile(
+    r"\((?:synchronization|barriers|waits|profiler overhead|without a time)\)$"
+)
+"""What importers call the rows of a device on which it does not work."""
 _MAX_DEPTH: Final = 64
 
 Track = tuple[int, ...]
@@ -252,7 +258,9 @@ class Tracks:
             return "core", chip, int(match[1])
         if inside not in ("chip", "core"):
             return "thread", None, None
-        if _MODULE.search(track.name):
+        if _BESIDE.search(track.name):
+            kind = "thread"
+        elif _MODULE.search(track.name):
             kind = "hbm" if track.name == "HBM" else "module"
         elif _DMA.search(track.name):
             kind = "dma_queue"

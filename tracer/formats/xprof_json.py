@@ -69,7 +69,7 @@ def _findings(audit: Audit, label: str, lines: Lines) -> None:
             example=f"the last event kept begins at {lines.last_ns} ns",
         )
     audit.add(
-        "events_without_time",
+        "missing_time",
         "error",
         label,
         "events have no ts; they were taken for events at 0",
@@ -79,8 +79,8 @@ def _findings(audit: Audit, label: str, lines: Lines) -> None:
     )
     for phase, count in sorted(lines.others.items()):
         audit.add(
-            "not_imported",
-            "note",
+            "unknown_phase",
+            "warning",
             f"{label}, phase {phase[:8]!r}",
             "events of a phase that XProf does not write; --format chrome imports them",
             count=count,

@@ -32,6 +32,7 @@ from tests.tracer.formats.kineto_profiles import (
 from tests.tracer.formats.staged import counters, events, head_of, staged, table
 
 from trnprof.tracer.errors import ProfileError
+from trnprof.tracer.formats import kineto_places
 from trnprof.tracer.formats.collective_names import VARIABLE
 from trnprof.tracer.formats.gpu_peaks import find_gpu
 from trnprof.tracer.formats.kineto import FORMAT
@@ -335,7 +336,32 @@ def test_ranges_in_two_halves(tmp_path: Path) -> None:
     assert by_name["outer"] == (10_000, 40_000)
     assert by_name["inner"] == (20_000, 30_000)
     assert by_name["open"][1] < 0
-    assert {f.kind: f.count for f in stage.audit.findings}["unmatched_end"] == 1
+    assert {f.kind: f.count for f in stage.audit.findings}["unmatched_ends"] == 1
+
+
+def test_a_million_names_are_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto_places, "MOST_NAMES", 10)
+    profile = good()
+    profile["traceEvents"] += [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": f"t{tid}"}}
+        for tid in range(50_000)
+    ]
+    told = {f.kind: f.count for f in stage_of(tmp_path, profile).audit.findings}
+    # whole blocks: what the first one has beyond the limit is remembered
+    assert 0 < told["too_many_metadata"] < 50_000
+
+
+def test_kernels_on_streams_without_a_header_are_recognised(tmp_path: Path) -> None:
+    profile = good()
+    kernels = [e for e in profile["traceEvents"] if e.get("cat") == "kernel"]
+    rows = [
+        e | {"args": {k: e["args"][k] for k in ("device", "stream", "correlation")}}
+        for e in kernels
+    ]
+    path = saved(tmp_path / "k.json", {"traceEvents": rows})
+    assert FORMAT.recognise(head_of(path)) > 50
 
 
 def test_other_phases_are_counted(tmp_path: Path) -> None:

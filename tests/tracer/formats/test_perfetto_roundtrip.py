@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tracer.formats.kineto_profiles import answer, figures, good, imported, saved
 from tests.tracer.perfetto_traces import CORE, Row, flow, frame, track
 
 from trnprof.tracer.formats.perfetto import ExportSummary, export
@@ -237,3 +238,19 @@ def test_random_traces_come_back(
         twice = events_of(again, first_start(after) - first_start(again))
         assert Counter(twice.values()) == Counter(back.values())
         assert edges_of(again, twice) == edges_of(after, back)
+
+
+def test_an_imported_gpu_comes_back_with_its_busy_time(tmp_path: Path) -> None:
+    profile = good()
+    profile["deviceProperties"] = [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]
+    for row in (7, 20):  # rows of a device that are no work
+        profile["traceEvents"] += [
+            {
+                "ph": "X", "cat": category, "name": "beside", "pid": 0, "tid": row, "ts": 1_000_000, "dur": 9_000_000,
+                "args": {"device": 0, "stream": row},
+            }
+            for category in ("gpu_user_annotation", "cuda_sync")
+        ]  # fmt: skip
+    before = imported(saved(tmp_path / "rank0.json", profile), tmp_path / "before.trnprof")[1]
+    _, after = there_and_back(before, tmp_path, "first")
+    assert figures(after) == figures(before) == [answer()]

@@ -196,15 +196,15 @@ def test_events_without_a_time_are_told(tmp_path: Path) -> None:
     for event in events_[-3:]:
         del event["ts"]
     found = {f.kind: f for f in read(tmp_path, document).audit.findings}
-    assert found["events_without_time"].count == 3
-    assert found["events_without_time"].example == events_[-3]["name"]
+    assert found["missing_time"].count == 3
+    assert found["missing_time"].example == events_[-3]["name"]
 
 
 def test_phases_of_others_are_told(tmp_path: Path) -> None:
     document = exported(tpu_space())
     document["traceEvents"] += [{"ph": "C", "pid": 1, "tid": 1, "ts": 1, "args": {"a": 1}}] * 2
-    (finding,) = [f for f in read(tmp_path, document).audit.findings if f.kind == "not_imported"]
-    assert (finding.count, finding.severity) == (2, "note")
+    (finding,) = [f for f in read(tmp_path, document).audit.findings if f.kind == "unknown_phase"]
+    assert (finding.count, finding.severity) == (2, "warning")
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"other": 3}'])
