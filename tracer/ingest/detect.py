@@ -19,6 +19,8 @@ from trnprof.tracer.ingest.source import HEAD_BYTES, ByteStream, Format, Head, S
 _SAMPLE_BYTES = 1 << 20
 _LEFT_OUT = ("unreadable", "not_a_file", "nested_archive", "unreadable_members")
 
+_UNKNOWN = "is of no known format"
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -222,7 +224,7 @@ def _why_unknown(head: Head, wanted: str | None) -> str:
     if wanted is not None:
         return f"does not look like {wanted}; name the file itself to read it as that"
     start = shown(head.data[:24].decode("utf-8", "replace"))
-    return f"is of no known format (it begins with {start!r})"
+    return f"{_UNKNOWN} (it begins with {start!r})"
 
 
 def _tell(
@@ -275,7 +277,7 @@ def _folder(source: Source) -> str:
 
 def _error(source: Source, refusal: _Refusal) -> ProfileError:
     formats = f"; known formats: {format_names(registry())}"
-    known = formats if refusal.kind == "unknown_format" else ""
+    known = formats if _UNKNOWN in refusal.why else ""  # else it is said what it is
     return ProfileError(f"{source.label} {refusal.why}{known}")
 
 
