@@ -27,11 +27,13 @@ from trnprof.analysis.verdict_streams import runs_on_streams, stream_verdict
 from trnprof.analysis.waits import idle_by_reason
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.reader import Trace
+from trnprof.tracer.units import counted
 from trnprof.tracer.version import __version__
 
 REPORT_SCHEMA: Final = 1
 METRIC_DEFINITIONS: Final = "neuron-7.4.0"
 SIGNIFICANT_DIGITS: Final = 12
+_IMPORT_NOTES: Final = 3
 NO_DEVICE: Final = "because the trace has no device tracks: only the host was recorded"
 MFU_ABOVE_HFU: Final = (
     "MFU is above HFU: the model's FLOPs count more than the device runs; torch counts causal attention whole, the device "
@@ -83,7 +85,7 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         "host": host_activity(trace),
         "notes": [
             *(scope.notes if scope else host_notes),
-            *trace.manifest.get("notes", ()),
+            *_kept_notes(trace),
             *_metric_notes(windows[-1]["metrics"]),
             *(() if scope is None or trace.is_simulation else outside_note(scope)),
             *unknown_notes(windows[-1], trace),
@@ -93,6 +95,15 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
             for p in trace.problems
         ],
     }
+
+
+def _kept_notes(trace: Trace) -> list[str]:
+    """What the trace says of itself; of an import, that has a line for the clock of each rank, only so much."""
+    notes = list(trace.manifest.get("notes", ()))
+    if "imported" not in trace.manifest or len(notes) <= _IMPORT_NOTES + 1:
+        return notes
+    more = counted(len(notes) - _IMPORT_NOTES, "line")
+    return [*notes[:_IMPORT_NOTES], f"… {more} more about the import (in its manifest.json)"]
 
 
 def focused_window(report: Mapping[str, Any]) -> Row:

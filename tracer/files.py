@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -97,6 +98,33 @@ def write_json(path: Path, document: Any) -> None:
         text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
         # arguments of a command may be any bytes: what is not UTF-8 is shown as "?"
         beside.write_bytes(text.encode("utf-8", "replace"))
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what processes that were killed left beside ``path`` when they wrote it with ``directory_beside``.
+
+    A process of another machine that writes the same path now is not known to live: nobody should do that.
+    """
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.([1-9][0-9]{{0,9}})\.tmp")
+    with suppress(OSError):
+        for entry in list(os.scandir(path.parent)):
+            found = pattern.fullmatch(entry.name)
+            is_folder = found is not None and entry.is_dir(follow_symlinks=False)
+            if found is not None and is_folder and not _is_other_alive(int(found[1])):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_other_alive(pid: int) -> bool:
+    """Whether another process has this number; what has our own was left by an earlier one."""
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 @contextmanager

@@ -189,3 +189,12 @@ def test_what_bounds_a_device_with_streams(
 ) -> None:
     parts = {"total_ns": 100, "compute_ns": compute, "exposed_collective_ns": collective}
     assert stream_bound(parts | {"exposed_dma_ns": copies, "idle_ns": idle, "host_ns": 0}) == bound
+
+
+def test_notes_of_an_import_do_not_list_every_rank() -> None:
+    lines = [f"line {n}" for n in range(20)]
+    few = build([event(0, 0, 5)], manifest={"imported": {"sources": []}, "notes": lines[:4]})
+    assert [n for n in build_report(few)["notes"] if n.startswith("line")] == lines[:4]
+    many = build([event(0, 0, 5)], manifest={"imported": {"sources": []}, "notes": lines})
+    told = [n for n in build_report(many)["notes"] if n.startswith(("line", "…"))]
+    assert told == [*lines[:3], "… 17 lines more about the import (in its manifest.json)"]

@@ -223,3 +223,21 @@ def test_an_import_runs_without_anybody_to_read_stderr(plugin: Path, folder: Pat
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_what_follows_a_whole_gzip_is_told_and_nothing_is_missing(
+    plugin: Path, folder: Path
+) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "name": "f", "pid": 7, "tid": 7, "ts": 1, "dur": 2}
+    profile = json.dumps({"schemaVersion": 1, "traceEvents": [event]}).encode()
+    (folder / "a.json.gz").write_bytes(gzip.compress(profile) + b"something else")
+    done = run(plugin, folder, "a.json.gz", "-o", "run.trnprof", "--force")
+    assert done.code == 0
+    assert "too early" not in done.err
+    says = "gzip: what follows the compressed data is of another kind"
+    assert f"warning: a.json.gz: {says} and was ignored" in done.err
+    # what needs a file on disk takes nothing that is not sound
+    (folder / "rank0.log.gz").write_bytes(gzip.compress((LOG + EVENTS).encode()) + b"more")
+    refused = run(plugin, folder, "rank0.log.gz", "-o", "other.trnprof")
+    assert refused.code == 2
+    assert f"rank0.log.gz: {says}; a file of this kind is read whole or not" in refused.err

@@ -7,6 +7,7 @@ have one. What is left has a clock of its own: nothing is aligned silently or by
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -35,6 +36,8 @@ FEW: Final = 4
 ENDS_AGREE_NS: Final = 7_000
 """Largest spread of ends measured on one host; it is the uncertainty where fewer than FEW collectives show none of their own."""
 LISTED: Final = 16
+_UNKNOWN: Final = "its clock is unknown: nothing relates it to the others"
+_UNKNOWN_EACH: Final = "their clocks are unknown: nothing relates them to the others"
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Alignment:
         clock: number of the common clock that a source ends up on, from 0; sources with the same number share an axis.
         offset_ns: what to add to its times.
         uncertainty_ns: twice the robust standard deviation of its ends, gathered on the way to the reference; 0 for a
-            reference; None where nothing measures it.
+            reference; None where nothing measures it or relates the source.
         drift: further ``drift * (t - drift_origin_ns)`` to add (s/s); see ``apply``.
         drift_origin_ns: on the source's own clock.
         method: how it was related: ``base time``, ``collectives``, ``collectives, then base time``, ``none: no relation known``.
@@ -126,7 +129,7 @@ def _apart(labels: Sequence[str]) -> Alignment:
         labels[0],
         {label: place for place, label in enumerate(labels)},
         dict.fromkeys(labels, 0),
-        dict.fromkeys(labels, 0),
+        dict.fromkeys(labels, 0 if single else None),
         dict.fromkeys(labels, 0.0),
         dict.fromkeys(labels, 0),
         dict.fromkeys(labels, NONE),
@@ -156,7 +159,7 @@ def _by_base(
         lines[0] += "; no collective tells how well they agree"
     else:
         lines.append(f"the same collectives then end apart by {_spelled(residual)}")
-    lines += _listed(labels, offset, uncertainty, fit.matched)
+    lines += _listed(labels, offset, uncertainty, fit.matched, dict.fromkeys(labels, 0))
     return Alignment(
         labels[0],
         dict.fromkeys(labels, 0),
@@ -179,11 +182,12 @@ def _by_collectives(
     numbers = {p: n for n, p in enumerate(dict.fromkeys(part[label] for label in labels))}
     clock = {label: numbers[part[label]] for label in labels}
     offset = {label: fit.offset_ns[label] + shift[label] for label in labels}
-    method, uncertainty = {}, {}
+    method: dict[str, str] = {}
+    uncertainty: dict[str, int | None] = {}
     for label in labels:
         is_alone = not fit.matched[label]
         method[label] = COLLECTIVES if not is_alone else NONE
-        uncertainty[label] = _uncertainty(fit, label) if not is_alone else 0
+        uncertainty[label] = _uncertainty(fit, label) if not is_alone else None
         if label in by_base:
             method[label] = BASE if is_alone else BOTH
             uncertainty[label] = None
@@ -191,7 +195,14 @@ def _by_collectives(
     lines = [_said(labels, fit, clock, by_base)]
     if residual is not None:
         lines.append(f"the same collectives now end apart by {_spelled(residual)}")
-    lines += _listed(labels, offset, uncertainty, fit.matched)
+    shared = Counter(clock.values())
+    related = [label for label in labels if shared[clock[label]] > 1]
+    lines += _listed(related, offset, uncertainty, fit.matched, clock)
+    alone = [label for label in labels if shared[clock[label]] == 1]
+    if len(alone) > LISTED:
+        lines.append(f"{len(alone)} sources: {_UNKNOWN_EACH}")
+    else:
+        lines += [f"{label}: {_UNKNOWN}" for label in alone]
     lines += [
         f"{label}: its clock drifts by {fit.drift[label] * -1e6:+.1f} ppm; corrected"
         for label in labels
@@ -379,16 +390,20 @@ def _listed(
     offset: Mapping[str, int],
     uncertainty: Mapping[str, int | None],
     matched: Mapping[str, int],
+    clock: Mapping[str, int],
 ) -> list[str]:
+    """Offsets of sources that others share a clock with; where there are several clocks, each says to whose."""
     if len(labels) > LISTED:
         low, high = min(labels, key=lambda m: offset[m]), max(labels, key=lambda m: offset[m])
         return [f"offsets from {_signed(offset[low])} ({low}) to {_signed(offset[high])} ({high})"]
+    first = {clock[label]: label for label in reversed(labels)}
     lines = []
     for label in labels:
         error = uncertainty[label]
         bar = "" if error is None else f" ± {format_ns(error)}"
         by = f" ({counted(matched[label], 'collective')})" if matched[label] else ""
-        lines.append(f"{label}: {_signed(offset[label])}{bar}{by}")
+        to = f" to {first[clock[label]]}" if len(first) > 1 else ""
+        lines.append(f"{label}: {_signed(offset[label])}{bar}{to}{by}")
     return lines
 
 

@@ -35,13 +35,19 @@ _CHUNK: Final = 1 << 18
 _INPUT: Final = 1 << 16
 _SALVAGE_INPUT: Final = 1 << 10
 _XZ_MEMORY: Final = 1 << 28
+_OTHER_KIND: Final = "what follows the compressed data is of another kind"
 _MAX_LAYERS: Final = 3
 
 
 class Layer(Protocol):
-    """``source.ByteStream``, with how far it is in the file on disk."""
+    """``source.ByteStream``, with how far it is in the file on disk.
+
+    Attributes:
+        trailing: what follows the whole content and is not in it, None while nothing is known to; set as ``truncated`` is.
+    """
 
     truncated: str | None
+    trailing: str | None
     position: int
 
     @property
@@ -68,6 +74,7 @@ class FileBytes:
             OSError: it cannot be opened.
         """
         self.truncated: str | None = None
+        self.trailing: str | None = None
         self.position = 0
         self._left = length
         self._file = path.open("rb", buffering=0)
@@ -122,6 +129,7 @@ class Decompressed:
             OSError: the file cannot be opened.
         """
         self.truncated: str | None = None
+        self.trailing: str | None = None
         self.position = 0
         self._label = label
         self._open_below = below
@@ -166,13 +174,17 @@ class Decompressed:
         """Some more bytes; ``b""`` at the end, and where the stream is damaged beyond them."""
         try:
             data = self._decoder.read(1 if self._is_salvaging else size)
+        except _TrailingError as error:
+            self.truncated = self._below.truncated
+            self.trailing = f"{self._codec}: {error}"
+            return b""
         except _DAMAGE as error:
             if not self._is_salvaging:
                 return self._salvage(size)
             self.truncated = self._below.truncated or f"{self._codec}: {error}"
             return b""
         if not data:
-            self.truncated = self._below.truncated
+            self.truncated, self.trailing = self._below.truncated, self._below.trailing
         return data
 
     def _salvage(self, size: int) -> bytes:
@@ -184,7 +196,7 @@ class Decompressed:
             skip = self.position
             while skip and (data := self._decoder.read(min(skip, _CHUNK))):
                 skip -= len(data)
-        except _DAMAGE as error:  # the file is not what it was
+        except (*_DAMAGE, _TrailingError) as error:  # the file is not what it was
             self.truncated = f"{self._codec}: {error}"
             return b""
         single: list[bytes] = []
@@ -223,6 +235,7 @@ class Checked:
             OSError: the file cannot be opened.
         """
         self.truncated: str | None = None
+        self.trailing: str | None = None
         self.position = 0
         self._below = below()
         self._size = size
@@ -241,6 +254,7 @@ class Checked:
         self._crc32 = zlib.crc32(data, self._crc32)
         if len(data) < size and self.truncated is None:
             self.truncated = self._below.truncated or self._fault()
+            self.trailing = self._below.trailing
         return data
 
     def close(self) -> None:
@@ -256,7 +270,7 @@ class Checked:
 
 
 class _Members:
-    """Decoder of gzip, bzip2, xz (one member after another) and bare deflate; ``read`` raises one of _DAMAGE."""
+    """Decoder of gzip, bzip2, xz (one member after another) and bare deflate; ``read`` raises one of _DAMAGE or _TrailingError."""
 
     def __init__(self, below: Layer, *, codec: str, input_bytes: int) -> None:
         self._below = below
@@ -300,13 +314,16 @@ class _Members:
         if not pending:
             return False
         if not pending.startswith(magic):
-            raise _CutError("what follows its end is of another kind")
+            raise _TrailingError(_OTHER_KIND)
         self._member = _NEW[self._codec]()
         return True
 
 
 class _Zstd:
-    """Decoder of zstd, all frames; ``read`` raises one of _DAMAGE."""
+    """Decoder of zstd, all frames; ``read`` raises one of _DAMAGE.
+
+    Also where something else follows: few frames have a checksum that would tell it from damage.
+    """
 
     pending_bytes = 0  # pyarrow does not say
 
@@ -331,7 +348,11 @@ class _Readable:
 
 
 class _CutError(Exception):
-    """The compressed stream ends, or goes on as something else."""
+    """The compressed stream ends."""
+
+
+class _TrailingError(Exception):
+    """Behind a whole compressed stream something else follows."""
 
 
 _DAMAGE: Final = (

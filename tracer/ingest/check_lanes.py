@@ -47,7 +47,7 @@ def find_overlaps(
     fingerprint: NDArray[np.uint64],
     is_exclusive: NDArray[np.bool_],
 ) -> Overlaps:
-    """Overlaps among events, all with ends not before their starts.
+    """Overlaps among events, all with ends not before their starts; one without length overlaps nothing.
 
     Args:
         timeline: number of each event's timeline.
@@ -61,6 +61,7 @@ def find_overlaps(
     twin = repeats(order, start[chosen], end[chosen], fingerprint[chosen])
     rows = order.rows if (twin < 0).all() else order.rows[twin[order.rows] < 0]
     rows = rows if isinstance(chosen, slice) else chosen[rows]
+    rows = rows[end[rows] > start[rows]]
     before_end, coverer = _overrun(timeline, start, end, rows)
     is_late = before_end > 0
     if not is_late.any():
@@ -87,7 +88,7 @@ def _overrun(timeline: Any, start: Any, end: Any, rows: Any) -> Any:
         timeline: number of each event's timeline.
         start: ns.
         end: ns.
-        rows: the events in order of timeline, start, longest first.
+        rows: the events in order of timeline, start, longest first; all have a length.
     """
     before_end = np.zeros(len(rows), np.int64)
     coverer = np.full(len(rows), -1, np.int64)
@@ -99,7 +100,7 @@ def _overrun(timeline: Any, start: Any, end: Any, rows: Any) -> Any:
             continue
         if start[row] < end[last]:
             before_end[place] = end[last] - start[row]
-            if start[row] < end[row] <= end[last]:
+            if end[row] <= end[last]:
                 coverer[place] = last
         if end[row] > end[last]:
             last = row

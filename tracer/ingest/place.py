@@ -110,7 +110,7 @@ def copy(
     """Copy a stream to its end.
 
     Returns:
-        Why it ended early, None if it did not.
+        Why it ended early or what follows it that is of another kind; None if all of it was copied.
 
     Raises:
         ProfileError: it cannot be opened.
@@ -122,7 +122,7 @@ def copy(
         while data := stream.read(_COPIED_AT_ONCE):
             with writing(target):
                 write(data)
-        return stream.truncated
+        return stream.truncated or stream.trailing
     finally:
         stream.close()
 

@@ -7,11 +7,14 @@ it has read of its source in a shared array; this process looks at it now and th
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import connection
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -166,4 +169,15 @@ class Pool:
 def _start_worker(standing: Any) -> None:
     global _standing
     _standing = standing
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted, and ends the workers
+    for name in ("SIGINT", "SIGHUP"):  # a terminal sends them to all: the parent ends the workers
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this worker once the process that started it is gone: killed, it could not end it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -57,6 +57,8 @@ def read_source(
                     f"the file ends early ({stream.truncated}): what came before it was kept",
                     unreliable="totals, and everything after the cut",
                 )
+        for trailing in {stream.trailing for stream in streams} - {None}:
+            stage.audit.add("trailing_data", "warning", source.label, f"{trailing} and was ignored")
         audit_stage(stage)
     except ProfileError as error:
         return error
@@ -74,12 +76,14 @@ class _Counted:
     index: int
     stage: Stage
     truncated: str | None = field(init=False, default=None)
+    trailing: str | None = field(init=False, default=None)
     position: int = field(init=False, default=0)
 
     def read(self, size: int) -> bytes:
         """See ``ByteStream``."""
         data = self.inner.read(size)
         self.truncated, self.position = self.inner.truncated, self.inner.position
+        self.trailing = getattr(self.inner, "trailing", None)
         told(self.index, self.position, self.stage.rows)
         return data
 

@@ -335,7 +335,7 @@ def test_a_cut_file_keeps_its_whole_events(in_array: bool, tmp_path: Path) -> No
     assert summary.events == X_EVENTS + 6
     (told,) = (f for f in summary.findings if f.kind == "truncated")
     assert told.severity == "error"
-    assert f"the last {lost} bytes are lost" in told.message
+    assert f"the last {lost} bytes lost" in told.message
     assert figures(trace)[0]["compute_ns"] == 1000 * SCALE * (250 + 200)
 
 

@@ -296,3 +296,35 @@ def test_many_ranks_are_solved_in_bounded_memory() -> None:
     errors = [found.offset_ns[f"r{i}"] - int(shifts[0] - s) for i, s in enumerate(shifts)]
     assert max(map(abs, errors)) <= 3_000
     assert len(found.lines) <= 4
+
+
+def test_a_clock_that_nothing_relates_is_called_unknown() -> None:
+    shared = [10_000_000 * n for n in range(1, 9)]
+    frames = {"a": frame(shared), "b": frame([t + 500 for t in shared]), "c": frame([], [])}
+    found = align(frames, unknown(frames))
+    assert found.lines[-1] == "c: its clock is unknown: nothing relates it to the others"
+    assert sum(line.startswith("c: ") for line in found.lines) == 1
+    assert found.uncertainty_ns["c"] is None
+    alone = align({}, {"x": None, "y": None})
+    assert [line for line in alone.lines if "±" in line or "+0 ns" in line] == []
+    assert alone.lines[1:] == tuple(
+        f"{label}: its clock is unknown: nothing relates it to the others" for label in "xy"
+    )
+    many = align({}, {str(n): None for n in range(100)})
+    assert many.lines[1:] == (
+        "100 sources: their clocks are unknown: nothing relates them to the others",
+    )
+
+
+def test_offsets_of_several_clocks_say_to_whose() -> None:
+    ends = [10_000_000 * n for n in range(1, 9)]
+    later = [t + 500 for t in ends]
+    frames = {
+        "a": frame(ends, group="one"),
+        "b": frame(later, group="one"),
+        "c": frame(ends, group="two"),
+        "d": frame(later, group="two"),
+    }
+    found = align(frames, unknown(frames))
+    assert any(line.startswith("b: -500 ns") and " to a (" in line for line in found.lines)
+    assert any(line.startswith("d: -500 ns") and " to c (" in line for line in found.lines)

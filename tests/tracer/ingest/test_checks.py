@@ -113,6 +113,11 @@ def test_overlap_states_sum_and_union(profile: Profile) -> None:
     assert "40 ns before" in found.example
 
 
+def test_an_event_without_length_overlaps_nothing(profile: Profile) -> None:
+    profile.add(profile.streams[1], [(0, 900 * US), (300 * US, 300 * US), (900 * US, 990 * US)])
+    assert not {"overlapping_exclusive", "covering_events"} & profile.audit().keys()
+
+
 def test_one_event_of_a_wrong_length_and_steps_without_events(profile: Profile) -> None:
     """Fault 33: the aggregate looks healthy."""
     profile.steps([10, 11, 12, 13])
@@ -263,11 +268,11 @@ def test_overlaps_against_sets_of_integers(rows: list[tuple[int, int, int]]) -> 
         hit = False
         for n, i in enumerate(own):
             earlier = [j for j in own[:n] if end[j] > start[i]]
-            if earlier:
+            if earlier and end[i] > start[i]:
                 late.append(i)
                 hit = True
                 longest = max(end[j] for j in earlier)
-                if end[i] > start[i] and end[i] <= longest:
+                if end[i] <= longest:
                     covered += 1
                     covering.add(next(j for j in earlier if end[j] == longest))
         if hit:
