@@ -186,7 +186,7 @@ def standing_line(standing: Progress, seconds: float) -> str:
 
 def outcome_lines(output: Path, summary: ImportSummary, seconds: float) -> list[str]:
     """What became of it: events, ranks, time, the gravest findings, what to do next."""
-    ranks = {source.rank for source in summary.sources if source.rank is not None}
+    ranks = {rank for source in summary.sources for rank in source.ranks}
     formats = ", ".join(sorted({source.format for source in summary.sources}))
     of_ranks = f"{counted(len(ranks), 'rank')} from " if ranks else ""
     lines = [

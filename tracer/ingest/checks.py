@@ -6,6 +6,7 @@ Times that cannot be (ends before starts, stamps far from all others) are told b
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -114,8 +115,7 @@ def audit_sources(ranks: Mapping[str, int], world_size: int | None) -> list[Find
         world_size: ranks of the job, if anybody states it.
     """
     present = sorted(set(ranks.values()))
-    wanted = range(world_size or (present[-1] + 1 if present else 0))
-    missing = [rank for rank in wanted if rank not in set(present)]
+    missing = _gaps(present, world_size or (present[-1] + 1 if present else 0))
     findings = []
     if missing:
         stated = (
@@ -123,7 +123,8 @@ def audit_sources(ranks: Mapping[str, int], world_size: int | None) -> list[Find
             if world_size
             else f"the last one is rank {present[-1]}"
         )
-        who = "1 rank has" if len(missing) == 1 else f"{len(missing)} ranks have"
+        count = sum(last - first + 1 for first, last in missing)
+        who = "1 rank has" if count == 1 else f"{count:,} ranks have"
         message = f"{who} no profile here ({stated}): {_ranges(missing)}"
         findings.append(
             Finding(
@@ -132,8 +133,8 @@ def audit_sources(ranks: Mapping[str, int], world_size: int | None) -> list[Find
                 "all sources",
                 message,
                 "sums, means and extremes over ranks; waits for ranks that are not here",
-                len(missing),
-                f"rank {missing[0]}",
+                count,
+                f"rank {missing[0][0]}",
             )
         )
     by_rank: dict[int, list[str]] = {}
@@ -169,16 +170,16 @@ def audit_sources(ranks: Mapping[str, int], world_size: int | None) -> list[Find
     return findings
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _gaps(present: Sequence[int], end: int) -> list[tuple[int, int]]:
+    """First and last of each run of numbers before ``end`` that are not among the sorted ones, however many it has."""
+    edges = [-1, *(n for n in present if n < end), end]
+    return [(a + 1, b - 1) for a, b in itertools.pairwise(edges) if b > a + 1]
+
+
+def _ranges(runs: Sequence[tuple[int, int]]) -> str:
     """``1, 5..7``; at most eight parts."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    shown = [str(a) if a == b else f"{a}..{b}" for a, b in parts[:8]]
-    return ", ".join([*shown, *(["…"] if len(parts) > 8 else [])])
+    shown = [str(a) if a == b else f"{a}..{b}" for a, b in runs[:8]]
+    return ", ".join([*shown, *(["…"] if len(runs) > 8 else [])])
 
 
 def _load(stage: Stage) -> _Events:

@@ -18,7 +18,7 @@ _RANK: Final = (
 )
 
 
-def natural_key(text: str) -> tuple[str | int, ...]:
+def natural_key(text: str) -> tuple[tuple[str | int, ...], str]:
     """A key that sorts numbers in a text by their value.
 
     >>> sorted(["rank10.json", "rank9.json", "Rank1.json"], key=natural_key)
@@ -26,7 +26,7 @@ def natural_key(text: str) -> tuple[str | int, ...]:
     """
     parts = _DIGITS.split(text)
     # the text itself last: 01 and 1 have an order too
-    return (*(int(p) if i % 2 else p.casefold() for i, p in enumerate(parts)), text)
+    return tuple(int(p) if i % 2 else p.casefold() for i, p in enumerate(parts)), text
 
 
 def in_order(paths: Sequence[Path]) -> list[Path]:

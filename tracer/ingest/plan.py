@@ -8,7 +8,7 @@ from trnprof.tracer.ingest.align import Alignment, Method, align
 from trnprof.tracer.ingest.audit import Finding
 from trnprof.tracer.ingest.quarantine import first_believed_ns
 from trnprof.tracer.ingest.ranks import assign_ranks, writer_names
-from trnprof.tracer.ingest.stage import Stage
+from trnprof.tracer.ingest.stage import MOST_RANKS, Stage
 from trnprof.tracer.ingest.write import Shift, WriterPlan
 from trnprof.tracer.manifest import Clock
 from trnprof.tracer.schema import DEVICE_KINDS
@@ -30,7 +30,7 @@ def plan_writers(
         A plan each, how the clocks were related, and doubts about ranks and clocks.
     """
     labels = [stage.label for stage in stages]
-    stated = [stage.facts.rank for stage in stages]
+    stated = [_believed_rank(stage) for stage in stages]
     ranks, findings = assign_ranks(labels, stated, [has_device(stage) for stage in stages])
     alignment = align(
         {s.label: s.facts.collectives for s in stages if s.facts.collectives is not None},
@@ -57,6 +57,11 @@ def plan_writers(
         )
     ]
     return plans, alignment, findings
+
+
+def _believed_rank(stage: Stage) -> int | None:
+    rank = stage.facts.rank
+    return rank if rank is not None and 0 <= rank < MOST_RANKS else None
 
 
 def has_device(stage: Stage) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import polars as pl
+import pyarrow as pa
+
+from trnprof.tracer.batches import ColumnError
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.ingest.checks import audit_stage
 from trnprof.tracer.ingest.pool import told
@@ -59,13 +63,26 @@ def read_source(
                 )
         for trailing in {stream.trailing for stream in streams} - {None}:
             stage.audit.add("trailing_data", "warning", source.label, f"{trailing} and was ignored")
+        if not (stage.rows or stage.first_counter_ns is not None or stage.facts.metrics):
+            _tell_empty(stage)
         audit_stage(stage)
     except ProfileError as error:
         return error
+    except (ColumnError, pa.ArrowException, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0]
+        return ProfileError(
+            f"{source.label}: its columns are not those of {format.name} ({reason}); record or export it anew"
+        )
     finally:
         for stream in streams:
             stream.close()
     return ReadSource(format.name, stage)
+
+
+def _tell_empty(stage: Stage) -> None:
+    if not stage.audit.has("no_events"):
+        message = "the profile has no events, counters or figures"
+        stage.audit.add("no_events", "warning", stage.label, message, unreliable="everything")
 
 
 @dataclass

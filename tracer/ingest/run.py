@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from trnprof.tracer.batches import to_batch
+from trnprof.tracer.batches import ColumnError, to_batch
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.files import directory_beside, writing
 from trnprof.tracer.ingest.align import Method
@@ -49,6 +49,7 @@ class ImportedSource:
         rank: None if it is of no rank.
         events: rows of ``events``.
         findings: what is doubtful of it.
+        ranks: all that it has rows of.
     """
 
     label: str
@@ -57,6 +58,7 @@ class ImportedSource:
     rank: int | None
     events: int
     findings: tuple[Finding, ...]
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,9 @@ def _import(
         )
     shutil.rmtree(workspace)
     imported = [
-        ImportedSource(r.stage.label, r.format, p.writer, p.rank, w.events, tuple(own))
+        ImportedSource(
+            r.stage.label, r.format, p.writer, p.rank, w.events, tuple(own), _ranks_of(r.stage, p)
+        )
         for r, p, (w, own) in zip(usable, plans, written, strict=True)
     ]
     findings += [*failed, *doubts, *_missing_ranks(usable, plans)]
@@ -157,7 +161,10 @@ def _import(
 
 
 def _write(read: ReadSource, root: Path, plan: WriterPlan) -> tuple[Written, list[Finding]]:
-    written = write_stage(read.stage, root, plan)
+    try:
+        written = write_stage(read.stage, root, plan)
+    except ColumnError as error:
+        raise ProfileError(f"{read.stage.label}: {error}") from error
     return written, read.stage.audit.findings
 
 
@@ -186,9 +193,20 @@ def _usable(
     ]
 
 
+def _ranks_of(stage: Stage, plan: WriterPlan) -> tuple[int, ...]:
+    """All ranks that a source has rows of, or else the one that it is."""
+    of_rows = {t.rank for t in stage.timelines if t.rank is not None}
+    own = of_rows or ({plan.rank} if plan.rank is not None else set())
+    return tuple(sorted(own))
+
+
 def _missing_ranks(read: Sequence[ReadSource], plans: Sequence[WriterPlan]) -> list[Finding]:
     """Ranks without a profile; of one profile on its own nobody expects the others."""
-    ranks = {r.stage.label: p.rank for r, p in zip(read, plans, strict=True) if p.rank is not None}
+    ranks: dict[str, int] = {}
+    for each, plan in zip(read, plans, strict=True):
+        own = _ranks_of(each.stage, plan)
+        label = each.stage.label
+        ranks |= {f"{label}, rank {n}" if len(own) > 1 else label: n for n in own}
     world_size = max((r.stage.facts.world_size or 0 for r in read), default=0) or None
     found = audit_sources(ranks, world_size)
     return [replace(f, severity="note") for f in found] if len(read) == 1 else found

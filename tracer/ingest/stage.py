@@ -10,7 +10,7 @@ Rows are numbered from 0 in the order in which they were appended; flows and lat
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -26,6 +26,8 @@ from trnprof.tracer.files import writing
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.schema import COUNTERS, EVENTS, FLOW_KINDS, KEY, OPS, Column, Table
 
+MOST_RANKS: Final = 1 << 24
+"""Numbers of ranks, chips and cores from here on are not believed."""
 UNFINISHED: Final = np.iinfo(np.int64).min
 """End of an event that was still open when the recording ended, or whose end nobody knows."""
 
@@ -153,7 +155,7 @@ class Stage:
         """The number of the timeline with this key; made when the key is new, else the first definition stands."""
         if key not in self._keys:
             self._keys[key] = len(self.timelines)
-            self.timelines.append(timeline)
+            self.timelines.append(_believed(timeline))
         return self._keys[key]
 
     def add_events(
@@ -350,3 +352,12 @@ class Stage:
 
 def _spread(word: str, rows: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([word]))
+
+
+def _believed(timeline: Timeline) -> Timeline:
+    """Without numbers of ranks, chips and cores that no machine has: damaged profiles say them."""
+    rank, chip, core = (
+        n if n is not None and 0 <= n < MOST_RANKS else None
+        for n in (timeline.rank, timeline.chip, timeline.core)
+    )
+    return replace(timeline, rank=rank, chip=chip, core=core)
