@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from trnprof.tracer.ingest.audit import Finding
 from trnprof.tracer.ingest.check_lanes import find_overlaps
 from trnprof.tracer.ingest.checks import audit_sources, audit_stage
+from trnprof.tracer.ingest.names import natural_key
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage, Timeline
 
 US = 1000
@@ -282,3 +283,20 @@ def test_overlaps_against_sets_of_integers(rows: list[tuple[int, int, int]]) -> 
     assert found.covered == covered
     assert set(found.covering.tolist()) == covering
     assert (found.sum_ns, found.union_ns) == (total, union)
+
+
+def test_missing_ranks_of_a_job_of_any_size_are_counted_not_listed() -> None:
+    (found,) = audit_sources({"a": 1, "b": 5}, 2_000_000_000)
+    assert found.count == 2_000_000_000 - 2
+    assert found.message.endswith(": 0, 2..4, 6..1999999999")
+
+
+def test_numbers_that_no_machine_has_are_not_believed(tmp_path: Path) -> None:
+    with Stage(tmp_path / "stage", "x") as stage:
+        stage.timeline(0, Timeline("chip", "GPU", rank=5_000_000_000, chip=-1, core=3))
+    assert [(t.rank, t.chip, t.core) for t in stage.timelines] == [(None, None, 3)]
+
+
+@given(st.lists(st.text("0129aB_.", max_size=6)))
+def test_names_sort_whatever_they_begin_with(names: list[str]) -> None:
+    assert sorted(sorted(names, key=natural_key)) == sorted(names)
