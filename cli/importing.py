@@ -219,7 +219,8 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
         first = alike[0]
         where = first.where if len(alike) == 1 else f"{first.where} and {len(alike) - 1} more"
         count = sum(finding.count for finding in alike)
-        times = f" ({format_count(count)})" if count > 1 else ""
+        is_said = f"({count:,} of " in first.message
+        times = f" ({format_count(count)})" if count > 1 and not is_said else ""
         unreliable = f"; unreliable: {first.unreliable}" if first.unreliable else ""
         lines.append(f"{first.severity}: {where}: {first.message}{times}{unreliable}")
     return lines

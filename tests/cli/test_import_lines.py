@@ -86,7 +86,9 @@ def test_findings_that_many_ranks_have_are_one_line_gravest_first() -> None:
 
 
 def test_the_outcome_has_events_ranks_time_and_what_to_do_next() -> None:
-    sources = tuple(ImportedSource(f"r{n}", "kineto", f"rank{n}", n, 600_000, ()) for n in range(2))
+    sources = tuple(
+        ImportedSource(f"r{n}", "kineto", f"rank{n}", n, 600_000, (), (n,)) for n in range(2)
+    )
     findings = tuple(finding("warning", "a\x1b[31m", kind=str(n)) for n in range(9))
     summary = ImportSummary(1_200_000, sources, findings, tuple(f"clock {n}" for n in range(5)))
     lines = outcome_lines(Path("my run.trnprof"), summary, 3.14)

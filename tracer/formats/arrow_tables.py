@@ -107,7 +107,11 @@ class ArrowTables:
             series = series.reinterpret(signed=True)
         if series.dtype in (pl.Datetime, pl.Duration):
             series = series.dt.cast_time_unit("ns").cast(pl.Int64)
-        typed = series.cast(pl.Int64 if is_int else pl.Float64, strict=False)
+        type_ = pl.Int64 if is_int else pl.Float64
+        try:
+            typed = series.cast(type_, strict=False)
+        except pl.exceptions.PolarsError:  # lists, structs, …
+            typed = pl.Series([None], dtype=type_).new_from_index(0, len(series))
         has = typed.is_not_null().to_numpy()
         self.audit.add(
             "unreadable_values",

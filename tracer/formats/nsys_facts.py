@@ -131,15 +131,16 @@ def tell_missing(state: State) -> None:
             )
     rows = read_small(tables, "DIAGNOSTIC_EVENT", ints=["severity"], texts=["text"])
     texts = zip(rows.list("severity"), rows.list("text"), strict=True)
-    losses = [t for s, t in texts if t and (_LOSS.search(t) or s in (2, 3))]
-    for text in dict.fromkeys(losses):
+    losses = [(r, t) for r, (s, t) in enumerate(texts) if t and (_LOSS.search(t) or s in (2, 3))]
+    for text, row in {t: r for r, t in reversed(losses)}.items():
         is_loss = _LOSS.search(text) is not None
         audit.add(
             "dropped_events" if is_loss else "profiler_warning",
             "error" if is_loss else "warning",
-            f"{state.where('DIAGNOSTIC_EVENT')}: {text[:60]}",
+            f"{state.where('DIAGNOSTIC_EVENT')}, row {row}",
             f"the profiler says: {' '.join(text.split())}",
             unreliable="totals and everything near the gap" if is_loss else "",
+            count=sum(text == other for _, other in losses),
         )
 
 

@@ -56,7 +56,7 @@ def check_steps(stage: Stage, start_ns: NDArray[np.int64], step_of: NDArray[np.i
             "steps_without_device_events",
             "warning",
             stage.label,
-            f"steps have no device event ({len(silent)} of {len(step)})",
+            f"steps have no device event ({len(silent):,} of {len(step):,})",
             unreliable="means over steps; the steps concerned",
             count=len(silent),
             example=labels[int(silent[0])],

@@ -95,7 +95,7 @@ def _without_start(start: Ints) -> NDArray[np.bool_]:
 def _tell(
     audit: Audit, label: str, judged: Verdicts, is_negative: NDArray[np.bool_], duration: Ints
 ) -> None:
-    no_total = "it has no duration in the trace and counts in no total"
+    no_total = "they have no duration in the trace and count in no total"
     for kind, mask, message in (
         (
             "negative_duration",
