@@ -85,6 +85,11 @@ def test_findings_that_many_ranks_have_are_one_line_gravest_first() -> None:
     assert not is_doubtful(found[:1])
 
 
+def test_a_count_that_the_message_has_is_not_said_again() -> None:
+    found = Finding("k", "note", "a", "kernels without a launch (2,276 of 4,368)", count=2276)
+    assert finding_lines([found]) == ["note: a: kernels without a launch (2,276 of 4,368)"]
+
+
 def test_the_outcome_has_events_ranks_time_and_what_to_do_next() -> None:
     sources = tuple(
         ImportedSource(f"r{n}", "kineto", f"rank{n}", n, 600_000, (), (n,)) for n in range(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from trnprof.tracer.formats.sqlite_tables import SIGNATURE, SqliteTables
 from trnprof.tracer.formats.tables import Tables
@@ -21,13 +22,16 @@ def sqlite_format(
         marks: what stands in the schema of its files, and in no others': names of tables.
         read_tables: fills a stage from the tables of a file.
     """
+    return Format(
+        name, title, recognise=partial(_recognise, tuple(marks)), read=partial(_read, read_tables)
+    )
 
-    def recognise(head: Head) -> int:
-        is_marked = head.data.startswith(SIGNATURE) and any(mark in head.data for mark in marks)
-        return 100 if is_marked else 0
 
-    def read(source: Source, stage: Stage) -> None:
-        with source.on_disk() as path, SqliteTables(path, source.label, stage.audit) as tables:
-            read_tables(tables, stage)
+def _recognise(marks: Sequence[bytes], head: Head) -> int:
+    is_marked = head.data.startswith(SIGNATURE) and any(mark in head.data for mark in marks)
+    return 100 if is_marked else 0
 
-    return Format(name, title, recognise=recognise, read=read)
+
+def _read(read_tables: Callable[[Tables, Stage], None], source: Source, stage: Stage) -> None:
+    with source.on_disk() as path, SqliteTables(path, source.label, stage.audit) as tables:
+        read_tables(tables, stage)

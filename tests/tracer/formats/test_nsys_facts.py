@@ -178,11 +178,15 @@ def test_what_the_profiler_complained_about_is_told(tmp_path: Path) -> None:
     file.range("r", 1, 2, 3, 3)
     file.add("DIAGNOSTIC_EVENT", severity=1, text="Profiling has started.")
     file.add("DIAGNOSTIC_EVENT", severity=2, text="Not all NVTX events might have been collected.")
-    file.add("DIAGNOSTIC_EVENT", severity=3, text="CUPTI: buffer size mismatch")
+    for _ in range(2):
+        file.add("DIAGNOSTIC_EVENT", severity=3, text="CUPTI: buffer size mismatch")
     file.add("COMPOSITE_EVENTS", id=1, start=5, cpu=0, globalTid=global_tid(3, 3))
     stage = staged(FORMAT, file.done(), tmp_path / "stage")
     told = {f.kind: f.message for f in stage.audit.findings}
     assert "Not all NVTX events" in told["dropped_events"]
+    (odd,) = [f for f in stage.audit.findings if f.kind == "profiler_warning"]
+    assert odd.where.endswith(": DIAGNOSTIC_EVENT, row 2")
+    assert odd.count == 2
     assert "buffer size mismatch" in told["profiler_warning"]
     assert "CPU samples are not imported" in told["not_imported"]
     assert not any("has started" in message for message in told.values())
@@ -280,6 +284,18 @@ def test_parquet_of_other_types(tmp_path: Path) -> None:
     rows = events(stage).select("name", "start_ns", "end_ns").rows()
     assert rows == [("k", 1000, 2000), ("[unnamed]", 3000, 4000)]
     assert {"unreadable_values", "damaged_table"} <= kinds(stage)
+
+
+def test_columns_of_lists_are_missing_and_told_by_table_and_column(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    kernels = pa.table({"start": [1, 3], "end": [2, 4], "shortName": [[0], [1]]})
+    pq.write_table(kernels, directory / "CUPTI_ACTIVITY_KIND_KERNEL.parquet")
+    stage = staged(nsys_parquet.FORMAT, directory, tmp_path / "stage")
+    assert events(stage).select("start_ns", "end_ns").rows() == [(1, 2), (3, 4)]
+    (odd,) = [f for f in stage.audit.findings if f.kind == "unreadable_values"]
+    assert odd.where.endswith(": CUPTI_ACTIVITY_KIND_KERNEL.shortName")
+    assert odd.count == 2
 
 
 def test_a_printed_table_is_refused_with_what_to_export() -> None:

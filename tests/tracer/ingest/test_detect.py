@@ -313,3 +313,8 @@ def test_of_the_two_files_of_a_jax_run_one_is_read(tmp_path: Path) -> None:
         "other.trace.json.gz": "xprof-json",
     }
     assert [finding.kind for finding in found.findings] == ["same_run", "same_run"]
+
+
+def test_every_format_goes_to_other_processes() -> None:
+    for name, format in registry.registry().formats.items():
+        assert pickle.loads(pickle.dumps(format)).name == name
