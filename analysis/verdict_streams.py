@@ -48,14 +48,15 @@ def stream_verdict(window: Mapping[str, Any]) -> dict[str, Any]:
     total_ns = float(window["breakdown"]["total_ns"])
     if total_ns <= 0 or not window["metrics"]["total_active_time"]:
         return {"nothing_to_say": "because no event of the device takes time in this window"}
-    roofline_s = _without_copies(window)["metrics"]["roofline_s"]
+    without = _without_copies(window)
+    roofline_s = without["metrics"]["roofline_s"]
     found = _advice(window["breakdown"])
     advice = found if found.gain_ns >= WORTHWHILE * total_ns else None
     return {
         "bound_by": stream_bound(window["breakdown"]),
         "sentences": [
             _what_bounds(window),
-            how_far(_without_copies(window), total_ns),
+            how_far(without, total_ns),
             what_to_try(window, advice, total_ns),
         ],
         "roofline_gap": total_ns / 1e9 / roofline_s if roofline_s else None,

@@ -117,7 +117,9 @@ def _take(reader: Reader, block: EventBlock) -> None:
 
 def _take_flows(reader: Reader, block: EventBlock, kind: NDArray[np.int8]) -> None:
     state = reader.state
-    own = block.take((kind == Kind.FLOW_START) | (kind == Kind.FLOW_END))
+    is_start = kind == Kind.FLOW_START
+    is_flow = is_start | (kind == Kind.FLOW_END)
+    own = block.take(is_flow)
     ids, has_id = own.integers("id")
     start, _, has_ts, _ = own.times_ns()
     usable = np.flatnonzero(has_id & has_ts)
@@ -126,14 +128,13 @@ def _take_flows(reader: Reader, block: EventBlock, kind: NDArray[np.int8]) -> No
         [word or "" for word in categories.dictionary.to_pylist()], state.flow_categories
     )
     codes = np.append(known, 0)[categories.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    starts = kind[(kind == Kind.FLOW_START) | (kind == Kind.FLOW_END)] == Kind.FLOW_START
     state.flows.add(
         len(usable),
         id=ids[usable],
         place=reader.places.places(own)[usable],
         ts=start[usable],
         category=codes[usable],
-        starts=starts[usable],
+        starts=is_start[is_flow][usable],
     )
 
 

@@ -19,11 +19,10 @@ from trnprof.tracer.formats.protobuf_wire import (
     VARINT,
     Bytes,
     Ints,
+    read_field,
     read_fixed64,
-    read_key,
     read_varint,
     signed,
-    skip_value,
 )
 from trnprof.tracer.formats.value_tokens import (
     BINARY,
@@ -131,8 +130,7 @@ def _next_member(data: Bytes, frame: Ints) -> tuple[Any, Any]:
     """Content of the next member of a container; -1 if there is no more."""
     at, end = frame[AT], frame[END]
     while at < end:
-        field, wire, value = read_key(data, at, end)
-        after = skip_value(data, value, end, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, end)
         if after < 0:
             break
         at = after
@@ -178,8 +176,7 @@ def _value(
     key, key_low, key_high, members = signed(0), signed(-1), signed(-1), 0
     at = low
     while at < high:
-        field, wire, value = read_key(data, at, high)
-        after = skip_value(data, value, high, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, high)
         if after < 0:
             break
         at = after
@@ -242,8 +239,7 @@ def _older_value(
     members, typed = 0, signed(0)
     at = low
     while at < high:
-        field, wire, value = read_key(data, at, high)
-        after = skip_value(data, value, high, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, high)
         if after < 0:
             break
         at = after
@@ -279,8 +275,7 @@ def _older_key(data: Bytes, frame: Ints, sink: Sink, token: int) -> int:
     """The next key of an older dictionary; an empty one where there are fewer keys than values."""
     at, end = frame[KEYS], frame[END]
     while at < end:
-        field, wire, value = read_key(data, at, end)
-        after = skip_value(data, value, end, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, end)
         if after < 0:
             break
         at = after

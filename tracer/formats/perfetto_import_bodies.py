@@ -20,11 +20,10 @@ from trnprof.tracer.formats.protobuf_wire import (
     VARINT,
     Bytes,
     Ints,
+    read_field,
     read_fixed64,
-    read_key,
     read_varint,
     signed,
-    skip_value,
 )
 from trnprof.tracer.formats.value_tokens import (
     BINARY,
@@ -184,8 +183,7 @@ def _sizes(data: Bytes, low: Ints, high: Ints, sizes: Ints) -> None:
     for i in range(low.size):
         at, end = low[i], high[i]
         while at < end:
-            field, wire, value = read_key(data, at, end)
-            after = skip_value(data, value, end, wire)
+            field, _wire, _value, after = read_field(data, at, end)
             if field in (_CATEGORY, _CATEGORY_IID):
                 sizes[0] += after - at
             elif field in (_FLOW, _FLOW_OLD, _END_FLOW, _END_FLOW_OLD, _LEGACY):
@@ -217,8 +215,7 @@ def _bodies(
         at, end = low[i], high[i]
         first_sample = sample
         while at < end:
-            field, wire, value = read_key(data, at, end)
-            after = skip_value(data, value, end, wire)
+            field, wire, value, after = read_field(data, at, end)
             content = read_varint(data, value, end)[1] if wire == LENGTH else value
             if field == _NAME_IID and wire == VARINT:
                 name[i] = read_varint(data, value, end)[0]
@@ -341,7 +338,7 @@ def _element(data: Bytes, at: int, end: int, is_fixed: bool) -> tuple[Any, Any]:
 def _read_legacy(data: Bytes, at: int, end: int, out: NDArray[np.uint64]) -> None:
     """Interned name, id of a flow and its direction."""
     while at < end:
-        field, wire, value = read_key(data, at, end)
+        field, wire, value, after = read_field(data, at, end)
         if wire == VARINT:
             bits = read_varint(data, value, end)[0]
             if field == _LEGACY_NAME:
@@ -350,7 +347,7 @@ def _read_legacy(data: Bytes, at: int, end: int, out: NDArray[np.uint64]) -> Non
                 out[1] = bits
             elif field == _DIRECTION:
                 out[2] = bits
-        at = skip_value(data, value, end, wire)
+        at = after
 
 
 @compiled
@@ -372,8 +369,7 @@ def _own_tracks(data: Bytes, at: int, end: int, lists: Lists, first: int, last: 
     """Tracks of extra counter samples that the event gives itself: the n-th of either kind to the n-th value."""
     whole, double = first, first
     while at < end:
-        field, wire, value = read_key(data, at, end)
-        after = skip_value(data, value, end, wire)
+        field, wire, value, after = read_field(data, at, end)
         if field in (_EXTRA_UUID, _EXTRA_DOUBLE_UUID):
             wanted = 1 if field == _EXTRA_DOUBLE_UUID else 0
             inner = read_varint(data, value, end)[1] if wire == LENGTH else value

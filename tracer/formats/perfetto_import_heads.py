@@ -19,10 +19,9 @@ from trnprof.tracer.formats.protobuf_wire import (
     Bytes,
     Ints,
     hash_bytes,
-    read_key,
+    read_field,
     read_varint,
     signed,
-    skip_value,
 )
 
 
@@ -137,8 +136,7 @@ def _heads(
         typed, has_uuid, uuid = 0, False, np.uint64(0)
         legacy[:] = np.uint64(0)
         while at < end:
-            field, wire, value = read_key(data, at, end)
-            after = skip_value(data, value, end, wire) if value >= 0 else value
+            field, wire, value, after = read_field(data, at, end)
             if after < 0:
                 marks[1, i] = True
                 break
@@ -176,8 +174,7 @@ def _legacy(data: Bytes, at: int, end: int, out: NDArray[np.uint64]) -> bool:
     """Phase, duration, id (mixed with its scope) and interned name of a LegacyEvent; whether it is undamaged."""
     scope = np.uint64(0)
     while at < end:
-        field, wire, value = read_key(data, at, end)
-        after = skip_value(data, value, end, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, end)
         if after < 0:
             return False
         if wire == VARINT:

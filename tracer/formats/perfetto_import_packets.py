@@ -23,9 +23,8 @@ from trnprof.tracer.formats.protobuf_wire import (
     Bytes,
     Ints,
     frame,
-    read_key,
+    read_field,
     read_varint,
-    skip_value,
 )
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.source import ByteStream
@@ -339,8 +338,7 @@ def _read_envelopes(
     for i in range(starts.size):
         at, end = starts[i], ends[i]
         while at < end:
-            field, wire, value = read_key(data, at, end)
-            after = skip_value(data, value, end, wire) if value >= 0 else value
+            field, wire, value, after = read_field(data, at, end)
             if after < 0:
                 marks[4, i] = True
                 numbers[:, i] = 0

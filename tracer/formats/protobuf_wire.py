@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trnprof.tracer.compiled import compiled
+from trnprof.tracer.compiled import compiled, inlined
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -93,6 +93,13 @@ def skip_value(data: Bytes, at: int, end: int, wire: int) -> Any:
     return MALFORMED
 
 
+@inlined
+def read_field(data: Bytes, at: int, end: int) -> tuple[Any, Any, Any, Any]:
+    """Field number, wire type, and the positions of its value and after it; the last is MALFORMED or CUT where there is no whole one."""
+    number, wire, value = read_key(data, at, end)
+    return number, wire, value, skip_value(data, value, end, wire) if value >= 0 else value
+
+
 @compiled
 def frame(data: Bytes, field: int, starts: Ints, ends: Ints) -> tuple[int, int, int]:
     """Where the messages of a repeated field lie in a stretch of a larger message; other fields are passed over.
@@ -109,10 +116,7 @@ def frame(data: Bytes, field: int, starts: Ints, ends: Ints) -> tuple[int, int, 
     """
     at, count = 0, 0
     while at < data.size and count < starts.size:
-        number, wire, value = read_key(data, at, data.size)
-        if value < 0:
-            return count, at, value
-        after = skip_value(data, value, data.size, wire)
+        number, wire, value, after = read_field(data, at, data.size)
         if after < 0:
             return count, at, after
         if number == field and wire == LENGTH:

@@ -21,11 +21,10 @@ from trnprof.tracer.formats.protobuf_wire import (
     Ints,
     WireFile,
     hash_bytes,
+    read_field,
     read_fixed64,
-    read_key,
     read_varint,
     signed,
-    skip_value,
 )
 from trnprof.tracer.formats.value_tokens import (
     BINARY,
@@ -131,16 +130,14 @@ def _count(data: Bytes, events: int) -> tuple[int, int, int]:
     """Whole events and their statistics, and where the first field lies that is not whole."""
     at, count, stats = 0, 0, 0
     while at < data.size:
-        field, wire, value = read_key(data, at, data.size)
-        after = skip_value(data, value, data.size, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, data.size)
         if after < 0:
             break
         if field == events and wire == LENGTH:
             count += 1
             _, inner = read_varint(data, value, data.size)
             while inner < after:
-                member, kind, content = read_key(data, inner, after)
-                inner = skip_value(data, content, after, kind) if content >= 0 else content
+                member, _kind, _content, inner = read_field(data, inner, after)
                 if inner < 0:
                     break
                 stats += member == _STATS
@@ -162,8 +159,7 @@ def _decode(
     """Fill the columns; rows and tokens written. A damaged event is overwritten by the next."""
     at, row, token = 0, 0, 0
     while at < data.size:
-        field, wire, value = read_key(data, at, data.size)
-        after = skip_value(data, value, data.size, wire)
+        field, wire, value, after = read_field(data, at, data.size)
         if field == events and wire == LENGTH:
             _, low = read_varint(data, value, data.size)
             columns[:, row] = 0
@@ -190,8 +186,7 @@ def _event(
     token: int,
 ) -> int:
     while at < end:
-        field, wire, value = read_key(data, at, end)
-        after = skip_value(data, value, end, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, end)
         if after < 0:
             return -1
         if wire == VARINT:
@@ -220,8 +215,7 @@ def _stat(
     kind[token], a[token], b[token] = KEY, 0, 0
     kind[token + 1], a[token + 1], b[token + 1] = NULL, 0, 0
     while at < end:
-        field, wire, value = read_key(data, at, end)
-        after = skip_value(data, value, end, wire) if value >= 0 else value
+        field, wire, value, after = read_field(data, at, end)
         if after < 0:
             return False
         if field == _STAT_ID and wire == VARINT:

@@ -20,8 +20,7 @@ from trnprof.tracer.formats.protobuf_wire import (
     Field,
     Ints,
     WireFile,
-    read_key,
-    skip_value,
+    read_field,
 )
 from trnprof.tracer.formats.xplane_proto import (
     EVENT_METADATA,
@@ -268,8 +267,7 @@ def _pass_fields(data: Bytes, events: int, others: Ints) -> tuple[int, int, int]
     """Position of the first field that is not whole, events before it, and how many other fields; these go to ``others``."""
     at, count, found = 0, 0, 0
     while at < data.size:
-        field_number, wire, value = read_key(data, at, data.size)
-        after = skip_value(data, value, data.size, wire) if value >= 0 else value
+        field_number, wire, _value, after = read_field(data, at, data.size)
         if after < 0:
             break
         if field_number == events and wire == LENGTH:
