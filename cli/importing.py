@@ -58,7 +58,12 @@ def import_and_tell(
     display = Display(output, processes, is_live=_is_terminal())
     started = time.monotonic()
     try:
-        with stopped_by_signals(), told_of_compiling(_say_compiling):
+        with stopped_by_signals() as check, told_of_compiling(_say_compiling):
+
+            def progress(standing: Progress) -> None:
+                check()
+                display(standing)
+
             remove_abandoned(output)
             summary = import_profiles(
                 paths,
@@ -68,7 +73,7 @@ def import_and_tell(
                 jobs=processes,
                 force=force,
                 max_input_bytes=max_input_bytes,
-                progress=display,
+                progress=progress,
             )
     except StoppedError as stop:
         display.close()
@@ -90,12 +95,22 @@ class StoppedError(BaseException):
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Raise StoppedError where SIGTERM or SIGHUP comes; one that is ignored (nohup) stays so, and a second one changes nothing."""
+def stopped_by_signals() -> Iterator[Callable[[], None]]:
+    """Raise StoppedError where SIGTERM or SIGHUP comes; one that is ignored (nohup) stays so, and a second one changes nothing.
+
+    Yields:
+        What raises it again if one came: a library may have caught it.
+    """
+    came: list[int] = []
+
+    def check() -> None:
+        if came:
+            raise StoppedError(came[0])
 
     def stop(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)  # what cleans up is not stopped
-        raise StoppedError(number)
+        came.append(number)
+        check()
 
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     numbers = [signal.Signals[name] for name in names]
@@ -105,7 +120,7 @@ def stopped_by_signals() -> Iterator[None]:
     for number in before:
         signal.signal(number, stop)
     try:
-        yield
+        yield check
     finally:
         for number, old in before.items():
             signal.signal(number, old)

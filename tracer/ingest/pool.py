@@ -10,9 +10,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection
 from types import TracebackType
@@ -24,6 +25,11 @@ POLL_SECONDS: Final = 0.2
 
 SMALL_BYTES: Final = 32_000_000
 """Sources that are smaller together are read in this process: starting others takes longer."""
+
+_STOPS: Final = {
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+}
+"""Signals that ask a process to end."""
 
 _standing: Any = None
 """Bytes read and events found, two numbers a source; in a worker a shared array, in this process a list."""
@@ -103,7 +109,8 @@ class Pool:
         self._tell()
         if self._executor is None:
             return [self._here(work, each) for each in arguments]
-        futures = [self._executor.submit(work, *each) for each in arguments]
+        with _held_back():
+            futures = [self._executor.submit(work, *each) for each in arguments]
         try:
             self._watch(futures)
             return [future.result() for future in futures]
@@ -166,12 +173,31 @@ class Pool:
             )
 
 
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Hold back what would stop this process while it starts others: one that is started by half ends in a traceback."""
+    came: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in _STOPS if is_main}
+    before = {number: handler for number, handler in before.items() if handler is not None}
+    for number in before:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)
+
+
 def _start_worker(standing: Any) -> None:
     global _standing
     _standing = standing
-    for name in ("SIGINT", "SIGHUP"):  # a terminal sends them to all: the parent ends the workers
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in _STOPS - {
+        signal.SIGTERM
+    }:  # a terminal sends them to all: the parent ends the workers
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
