@@ -18,7 +18,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
-from trnprof.tracer.formats.perfetto import export
+from trnprof.tracer.formats.perfetto_export.export import export
 from trnprof.tracer.reader import open_trace
 from trnprof.tracer.writer import Clock, TraceWriter
 

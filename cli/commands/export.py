@@ -35,7 +35,7 @@ def export(
     """
     from trnprof.cli.diagnostics import say
     from trnprof.cli.reading import open_and_tell
-    from trnprof.tracer.formats.perfetto import export as export_perfetto
+    from trnprof.tracer.formats.perfetto_export.export import export as export_perfetto
     from trnprof.tracer.units import format_bytes
 
     summary = export_perfetto(open_and_tell(trace), output, flows=flows.value, force=force)

@@ -14,7 +14,7 @@ import pytest
 from tests.trace_processor import needs_trace_processor, query
 from tests.tracer.perfetto_traces import CORE, Row, event, flow, frame, step, trace_of, track
 
-from trnprof.tracer.formats.perfetto import ExportSummary, export
+from trnprof.tracer.formats.perfetto_export.export import ExportSummary, export
 from trnprof.tracer.reader import Trace, open_trace
 from trnprof.tracer.writer import Clock, TraceWriter
 
@@ -249,7 +249,7 @@ def random_events(count: int, seed: int) -> pl.DataFrame:
 def test_large_random_traces_add_up(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trnprof.tracer.formats.perfetto_order.BATCH_ROWS", 7001)
+    monkeypatch.setattr("trnprof.tracer.formats.perfetto_export.order.BATCH_ROWS", 7001)
     rows = random_events(30_000, seed)
     summary, (sums, flows, flops) = exported(
         tmp_path, trace_of(events=rows.sample(fraction=1, shuffle=True, seed=seed)),

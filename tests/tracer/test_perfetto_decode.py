@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 from tests.tracer.perfetto_traces import CORE, Row, event, flow, step, trace_of, track
 
-from trnprof.tracer.formats.perfetto import export
-from trnprof.tracer.formats.perfetto_encode import (
+from trnprof.tracer.formats.perfetto_export.encode import (
     Slices,
     encode_counters,
     encode_slices,
     no_pieces,
     varint,
 )
+from trnprof.tracer.formats.perfetto_export.export import export
 from trnprof.tracer.reader import Trace
 
 UINT63 = st.integers(0, 2**63 - 1)
@@ -347,7 +347,7 @@ def test_gzip_holds_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_batches_out_of_order_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trnprof.tracer.formats.perfetto_order.BATCH_ROWS", 3)
+    monkeypatch.setattr("trnprof.tracer.formats.perfetto_export.order.BATCH_ROWS", 3)
     rows = [event(i, 3 + i % 2, (50 - i) * 10, 10) for i in range(50)]
     packets, summary = decoded(trace_of(events=rows))
     found, _ = slices_of(packets)

@@ -10,8 +10,8 @@ import pytest
 from tests.tracer.perfetto_traces import CORE, Row, event, step, trace_of, track
 
 from trnprof.tracer.errors import OutputExistsError, TraceError, TrnprofError, WriteError
-from trnprof.tracer.formats import perfetto
-from trnprof.tracer.formats.perfetto import export
+from trnprof.tracer.formats.perfetto_export import export as perfetto
+from trnprof.tracer.formats.perfetto_export.export import export
 
 SAMPLE = {"timestamp_ns": 0, "value": 1.0}
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -52,7 +52,7 @@ def test_a_trace_that_would_be_shown_wrongly_is_refused(tmp_path: Path, case: st
 
 
 def test_overlap_across_batches_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trnprof.tracer.formats.perfetto_order.BATCH_ROWS", 2)
+    monkeypatch.setattr("trnprof.tracer.formats.perfetto_export.order.BATCH_ROWS", 2)
     rows: list[Row] = [event(i, 3, i * 10, 10) for i in range(9)] + [event(9, 3, 5, 1)]
     with pytest.raises(TraceError, match="overlaps"):
         export(trace_of(events=rows), tmp_path / "x.pftrace")

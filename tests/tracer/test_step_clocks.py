@@ -11,7 +11,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 from tests.tracer.perfetto_traces import CORE, Row, event, step, trace_of, track
 from tests.tracer.two_clocks import DEVICE_STEPS, HOST_LABELS, record_two_clocks
 
-from trnprof.tracer.formats.perfetto import export
+from trnprof.tracer.formats.perfetto_export.export import export
 from trnprof.tracer.merge import merge
 from trnprof.tracer.reader import Trace, open_trace
 

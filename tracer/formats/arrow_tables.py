@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from trnprof.tracer.formats.sqlite_tables import as_text
+from trnprof.tracer.formats.sqlite.tables import as_text
 from trnprof.tracer.formats.tables import Bools, Rows
 from trnprof.tracer.ingest.audit import Audit
 

@@ -1,6 +1,6 @@
 """Which formats can be imported? The built-in ones, and those of other packages.
 
-A format is a module of ``trnprof.tracer.formats`` with an object ``FORMAT``, or an entry point of the group ``trnprof.formats`` that
+A format is a module under ``trnprof.tracer.formats`` with an object ``FORMAT``, or an entry point of the group ``trnprof.formats`` that
 is such an object. Modules are imported when a format is first looked for; that one cannot be imported (its library is not installed)
 is said only when it is asked for by name.
 """
@@ -23,20 +23,20 @@ from trnprof.tracer.ingest.source import Format
 GROUP: Final = "trnprof.formats"
 """Entry-point group by which other packages add formats."""
 BUILT_IN: Final = {
-    "neuron-explorer": "neuron_explorer",
-    "neuron-system": "neuron_system",
-    "neuron-device": "neuron_device",
-    "neuron-summary": "neuron_summary",
-    "neuron-monitor": "neuron_monitor",
-    "kineto": "kineto",
-    "nsys": "nsys",
-    "nsys-parquet": "nsys_parquet",
-    "rocpd": "rocpd",
-    "xplane": "xplane",
-    "xprof-json": "xprof_json",
-    "perfetto-trace": "perfetto_import",
-    "aiu": "aiu",
-    "chrome": "chrome",
+    "neuron-explorer": "neuron.explorer",
+    "neuron-system": "neuron.system",
+    "neuron-device": "neuron.device",
+    "neuron-summary": "neuron.summary",
+    "neuron-monitor": "neuron.monitor",
+    "kineto": "kineto.format",
+    "nsys": "nsys.format",
+    "nsys-parquet": "nsys.parquet",
+    "rocpd": "rocpd.format",
+    "xplane": "xplane.format",
+    "xprof-json": "xprof_json.format",
+    "perfetto-trace": "perfetto_import.format",
+    "aiu": "aiu.format",
+    "chrome": "chrome.format",
 }
 """Module of each format; the first of several that are equally sure is taken."""
 

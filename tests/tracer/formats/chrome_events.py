@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.tracer.formats.staged import events, staged, table
 
-from trnprof.tracer.formats.chrome import FORMAT
+from trnprof.tracer.formats.chrome.format import FORMAT
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 
 Event = dict[str, Any]

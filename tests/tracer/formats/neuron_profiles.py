@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trnprof.tracer.formats.neuron_schema import Field, packaged_schema
+from trnprof.tracer.formats.neuron.schema import Field, packaged_schema
 
 INF2: dict[str, float] = {
     # pantheongpu/pantheonneuron, data/probe-2026-08-26-tools/02-profiler-counters.txt: one NEFF execution on inf2, tools 2.28.23

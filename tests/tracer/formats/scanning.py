@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from trnprof.tracer.formats.json_scan import Fields, Scan
+from trnprof.tracer.formats.trace_json.scan import Fields, Scan
 from trnprof.tracer.ingest.audit import Audit
 
 MEMBERS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "id")

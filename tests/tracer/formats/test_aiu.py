@@ -16,8 +16,8 @@ from tests.tracer.formats.staged import counters, events, head_of, kinds, staged
 
 from trnprof.analysis.ranks import rank_breakdown
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.aiu import FORMAT
-from trnprof.tracer.formats.chrome import FORMAT as CHROME
+from trnprof.tracer.formats.aiu.format import FORMAT
+from trnprof.tracer.formats.chrome.format import FORMAT as CHROME
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.reader import open_trace

@@ -18,7 +18,7 @@ from tests.tracer.formats.chrome_events import Event, arrows, at, listed, ns, sp
 from tests.tracer.formats.staged import counters, events, head_of, kinds, staged
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.chrome import FORMAT
+from trnprof.tracer.formats.chrome.format import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 from trnprof.tracer.reader import open_trace

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trnprof.tracer.formats.chrome_counters import numbers_of
-from trnprof.tracer.formats.chrome_match import (
+from trnprof.tracer.formats.chrome.counters import numbers_of
+from trnprof.tracer.formats.chrome.match import (
     FLOW_END,
     FLOW_START,
     bind,
@@ -22,7 +22,7 @@ from trnprof.tracer.formats.chrome_match import (
     pair,
     step_times,
 )
-from trnprof.tracer.formats.chrome_phases import Phase
+from trnprof.tracer.formats.chrome.phases import Phase
 from trnprof.tracer.ingest.lanes import in_order
 from trnprof.tracer.ingest.stage import UNFINISHED
 

@@ -18,7 +18,7 @@ import pytest
 from tests.trace_processor import needs_trace_processor, query
 from tests.tracer.formats.staged import events, staged, table
 
-from trnprof.tracer.formats.chrome import FORMAT
+from trnprof.tracer.formats.chrome.format import FORMAT
 from trnprof.tracer.ingest.lanes import first_fit, in_order
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 

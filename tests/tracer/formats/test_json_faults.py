@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.tracer.formats.scanning import Bytes, assert_same, events_of, nearest_ns, scanned
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.json_scan import Fields, Scan
+from trnprof.tracer.formats.trace_json.scan import Fields, Scan
 from trnprof.tracer.ingest.audit import Audit
 
 FAULTS = Path(__file__).parents[3].parent / "shared" / "oracles" / "faults"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tracer.formats.scanning import Bytes, nearest_ns
 
-from trnprof.tracer.formats.json_scan import Fields, Scan
+from trnprof.tracer.formats.trace_json.scan import Fields, Scan
 from trnprof.tracer.ingest.audit import Audit
 
 FAR_NS = 2**62

@@ -23,9 +23,9 @@ from tests.tracer.formats.scanning import (
 )
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import json_scan
-from trnprof.tracer.formats.json_repair import repair_text
-from trnprof.tracer.formats.json_scan import Fields, Scan
+from trnprof.tracer.formats.trace_json import scan as json_scan
+from trnprof.tracer.formats.trace_json.repair import repair_text
+from trnprof.tracer.formats.trace_json.scan import Fields, Scan
 from trnprof.tracer.ingest.audit import Audit
 
 SHARED = Path(__file__).parents[3].parent / "shared"

@@ -32,11 +32,11 @@ from tests.tracer.formats.kineto_profiles import (
 from tests.tracer.formats.staged import counters, events, head_of, staged, table
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import kineto_places
 from trnprof.tracer.formats.collective_names import VARIABLE
 from trnprof.tracer.formats.gpu_peaks import find_gpu
-from trnprof.tracer.formats.kineto import FORMAT
-from trnprof.tracer.formats.kineto_links import Sides, find_launches
+from trnprof.tracer.formats.kineto import places as kineto_places
+from trnprof.tracer.formats.kineto.format import FORMAT
+from trnprof.tracer.formats.kineto.links import Sides, find_launches
 from trnprof.tracer.ingest.stage import Stage
 
 MESSAGE = {

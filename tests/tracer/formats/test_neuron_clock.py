@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trnprof.tracer.formats.neuron_clock import bind_by_duration, fit_clock, host_by_execution
+from trnprof.tracer.formats.neuron.clock import bind_by_duration, fit_clock, host_by_execution
 
 UNIX = 1_760_000_000_000_000_000
 

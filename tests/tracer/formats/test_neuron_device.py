@@ -12,7 +12,7 @@ from tests.tracer.formats.staged import counters, events, head_of, kinds, staged
 
 from trnprof.analysis.report import build_report
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.neuron_device import FORMAT
+from trnprof.tracer.formats.neuron.device import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.reader import open_trace

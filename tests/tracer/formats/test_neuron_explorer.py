@@ -23,8 +23,8 @@ from tests.tracer.formats.staged import counters, events, kinds, staged, table
 
 from trnprof.analysis.report import build_report
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import neuron_tables
-from trnprof.tracer.formats.neuron_explorer import FORMAT
+from trnprof.tracer.formats.neuron import tables as neuron_tables
+from trnprof.tracer.formats.neuron.explorer import FORMAT
 from trnprof.tracer.ingest.audit import Audit
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.source import Head

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trnprof.tracer.formats.neuron_json import Block, TopLevel, Value
+from trnprof.tracer.formats.neuron.json_text import Block, TopLevel, Value
 from trnprof.tracer.ingest.audit import Audit
 
 
@@ -142,7 +142,7 @@ def test_what_is_not_json_is_put_right_and_told(
 
 
 def test_a_member_that_is_too_large_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trnprof.tracer.formats import neuron_json
+    from trnprof.tracer.formats.neuron import json_text as neuron_json
 
     monkeypatch.setattr(neuron_json, "MAX_VALUE_BYTES", 1 << 20)
     data = b'{"big":{"x":"' + b"y" * (5 << 20) + b'"},"e":[{"a":1}]}'

@@ -11,7 +11,7 @@ import pytest
 from tests.tracer.formats.staged import counters, head_of, kinds, staged
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.neuron_monitor import FORMAT
+from trnprof.tracer.formats.neuron.monitor import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.reader import open_trace

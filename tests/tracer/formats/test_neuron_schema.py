@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.neuron_attributes import attributes
-from trnprof.tracer.formats.neuron_coerce import coerced
-from trnprof.tracer.formats.neuron_rows import nanoseconds
-from trnprof.tracer.formats.neuron_schema import Field, joined_schema, own_schema, packaged_schema
-from trnprof.tracer.formats.neuron_text import (
+from trnprof.tracer.formats.neuron.attributes import attributes
+from trnprof.tracer.formats.neuron.coerce import coerced
+from trnprof.tracer.formats.neuron.rows import nanoseconds
+from trnprof.tracer.formats.neuron.schema import Field, joined_schema, own_schema, packaged_schema
+from trnprof.tracer.formats.neuron.text import (
     memory,
     operand_dtype,
     operand_flops,

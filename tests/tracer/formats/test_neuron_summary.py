@@ -14,8 +14,8 @@ from tests.tracer.formats.staged import head_of, kinds, staged
 
 from trnprof.analysis.metrics import derive
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.neuron_summary import FORMAT
-from trnprof.tracer.formats.neuron_summary_text import in_own_unit, parse_summary_text
+from trnprof.tracer.formats.neuron.summary import FORMAT
+from trnprof.tracer.formats.neuron.summary_text import in_own_unit, parse_summary_text
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.source import Head
 from trnprof.tracer.reader import open_trace

@@ -11,8 +11,8 @@ import pytest
 from tests.tracer.formats.staged import counters, events, head_of, kinds, staged, table
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import neuron_system_events
-from trnprof.tracer.formats.neuron_system import FORMAT
+from trnprof.tracer.formats.neuron import system_events as neuron_system_events
+from trnprof.tracer.formats.neuron.system import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 from trnprof.tracer.reader import open_trace
@@ -314,7 +314,7 @@ def test_live_events_without_sync_points_say_so(tmp_path: Path) -> None:
 
 
 def test_pairs_may_lie_in_different_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trnprof.tracer.formats import neuron_json
+    from trnprof.tracer.formats.neuron import json_text as neuron_json
 
     monkeypatch.setattr(neuron_json, "MAX_ROWS", 3)
     count = 20

@@ -13,7 +13,7 @@ from tests.tracer.formats.nsys_files import NsysFile, global_pid
 from tests.tracer.formats.staged import events, kinds, staged, table
 
 from trnprof.tracer.formats.collective_names import VARIABLE
-from trnprof.tracer.formats.nsys import FORMAT
+from trnprof.tracer.formats.nsys.format import FORMAT
 
 NCCL = 7
 """Number of the domain in these files."""

@@ -16,8 +16,8 @@ from tests.tracer.formats.nsys_files import NsysFile, global_pid, global_tid
 from tests.tracer.formats.staged import events, head_of, kinds, staged, table
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.nsys import FORMAT
-from trnprof.tracer.formats.nsys_names import process_id, process_of, thread_id
+from trnprof.tracer.formats.nsys.format import FORMAT
+from trnprof.tracer.formats.nsys.names import process_id, process_of, thread_id
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.reader import open_trace

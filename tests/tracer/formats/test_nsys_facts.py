@@ -20,8 +20,8 @@ from tests.tracer.formats.nsys_files import NsysFile, global_pid, global_tid
 from tests.tracer.formats.staged import counters, events, kinds, staged, table
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import nsys_parquet
-from trnprof.tracer.formats.nsys import FORMAT
+from trnprof.tracer.formats.nsys import parquet as nsys_parquet
+from trnprof.tracer.formats.nsys.format import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.source import Head
 from trnprof.tracer.reader import open_trace

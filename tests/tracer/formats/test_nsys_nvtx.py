@@ -12,7 +12,7 @@ import pytest
 from tests.tracer.formats.nsys_files import NsysFile, global_tid
 from tests.tracer.formats.staged import events, kinds, staged
 
-from trnprof.tracer.formats.nsys import FORMAT
+from trnprof.tracer.formats.nsys.format import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import UNFINISHED
 from trnprof.tracer.reader import open_trace

@@ -34,9 +34,9 @@ from tests.tracer.formats.perfetto_files import (
 from tests.tracer.formats.staged import events, staged, table
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import perfetto_import_state
-from trnprof.tracer.formats.perfetto import export
-from trnprof.tracer.formats.perfetto_import import FORMAT
+from trnprof.tracer.formats.perfetto_export.export import export
+from trnprof.tracer.formats.perfetto_import import state as perfetto_import_state
+from trnprof.tracer.formats.perfetto_import.format import FORMAT
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 from trnprof.tracer.reader import open_trace
 

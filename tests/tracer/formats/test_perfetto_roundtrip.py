@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.tracer.formats.kineto_profiles import answer, figures, good, imported, saved
 from tests.tracer.perfetto_traces import CORE, Row, flow, frame, track
 
-from trnprof.tracer.formats.perfetto import ExportSummary, export
+from trnprof.tracer.formats.perfetto_export.export import ExportSummary, export
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.reader import Trace, open_trace
 from trnprof.tracer.schema import CATEGORIES, MEMORIES, STEP_SOURCES, WAIT_REASONS

@@ -13,7 +13,7 @@ from tests.tracer.formats.rocpd_databases import RpdDatabase
 from tests.tracer.formats.staged import counters, events, head_of, kinds, staged, table
 
 from trnprof.tracer.formats.collective_names import VARIABLE
-from trnprof.tracer.formats.rocpd import FORMAT
+from trnprof.tracer.formats.rocpd.format import FORMAT
 from trnprof.tracer.ingest.stage import Stage
 
 COPY = {"width": "", "height": "", "dst": "0x1", "src": "0x2", "sync": 0, "pinned": 1}

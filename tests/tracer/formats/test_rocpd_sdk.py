@@ -14,8 +14,8 @@ from tests.tracer.formats.rocpd_databases import GUID, RpdDatabase, SdkDatabase
 from tests.tracer.formats.staged import counters, events, head_of, kinds, staged, table
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import nsys
-from trnprof.tracer.formats.rocpd import FORMAT
+from trnprof.tracer.formats.nsys import format as nsys
+from trnprof.tracer.formats.rocpd.format import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import UNFINISHED, Stage
 from trnprof.tracer.reader import open_trace

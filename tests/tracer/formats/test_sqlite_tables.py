@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.sqlite_tables import SqliteTables
+from trnprof.tracer.formats.sqlite.tables import SqliteTables
 from trnprof.tracer.ingest.audit import Audit
 
 Row = tuple[Any, ...]

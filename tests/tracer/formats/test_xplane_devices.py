@@ -12,7 +12,7 @@ from tests.tracer.formats.xla_profiles import NS, START_NS, gpu_space, tpu, tpu_
 from tests.tracer.formats.xspaces import Space
 
 from trnprof.analysis.ranks import rank_breakdown
-from trnprof.tracer.formats.xplane import FORMAT
+from trnprof.tracer.formats.xplane.format import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.reader import open_trace

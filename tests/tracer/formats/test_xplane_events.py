@@ -18,7 +18,7 @@ import pytest
 from tests.tracer.formats.staged import counters, events, head_of, kinds, staged, table
 from tests.tracer.formats.xspaces import PlaneMaker, Ref, Row, Space, decoded
 
-from trnprof.tracer.formats.xplane import FORMAT
+from trnprof.tracer.formats.xplane.format import FORMAT
 from trnprof.tracer.ingest.stage import Stage
 
 DATA = Path(__file__).parents[2] / "data"
@@ -119,7 +119,7 @@ def test_random_profiles_are_read_as_protobuf_reads_them(tmp_path: Path, seed: i
 def test_a_line_longer_than_a_chunk_loses_only_what_is_larger_than_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("xplane_decode", "xplane_file"):
+    for module in ("xplane.decode", "xplane.file"):
         monkeypatch.setattr(f"trnprof.tracer.formats.{module}.CHUNK_BYTES", 64)
     space = random_space(random.Random(99))
     plane = PlaneMaker(space.message.planes.add(name="/host:more"))

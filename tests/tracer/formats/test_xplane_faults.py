@@ -14,7 +14,7 @@ from tests.tracer.formats.xla_profiles import tpu_space
 from tests.tracer.formats.xspaces import MESSAGES, Space, decoded
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats.xplane import FORMAT
+from trnprof.tracer.formats.xplane.format import FORMAT
 from trnprof.tracer.ingest.run import import_profiles
 from trnprof.tracer.ingest.source import Head
 from trnprof.tracer.ingest.stage import Stage

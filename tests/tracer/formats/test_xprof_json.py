@@ -17,8 +17,10 @@ from tests.tracer.formats.xla_profiles import gpu_space, tpu_space
 from tests.tracer.formats.xspaces import Space
 
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.formats import chrome, kineto, xplane
-from trnprof.tracer.formats.xprof_json import FORMAT
+from trnprof.tracer.formats.chrome import format as chrome
+from trnprof.tracer.formats.kineto import format as kineto
+from trnprof.tracer.formats.xplane import format as xplane
+from trnprof.tracer.formats.xprof_json.format import FORMAT
 from trnprof.tracer.ingest.stage import Stage
 
 DATA = Path(__file__).parents[2] / "data"

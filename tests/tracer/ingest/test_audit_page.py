@@ -124,7 +124,7 @@ def told() -> dict[str, str]:
 
 
 def test_every_kind_is_on_the_page_and_no_other(told: dict[str, str]) -> None:
-    known = set().union(*(kinds_of(p) for folder in FOLDERS for p in folder.glob("*.py")))
+    known = set().union(*(kinds_of(p) for folder in FOLDERS for p in folder.rglob("*.py")))
     known -= {
         "metadata",
         "instruction_usage",
@@ -145,11 +145,11 @@ def test_severities_of_the_page_are_severities(told: dict[str, str]) -> None:
         ("ingest/detect.py", {"unreadable", "empty_file", "unknown_format", "missing_ranks"}),
         ("ingest/inputs.py", {"unreadable", "not_a_file", "nested_archive"}),
         ("ingest/checks.py", {"dominant_event", "zero_duration", "overlapping_exclusive"}),
-        ("formats/json_findings.py", {"bare_words", "truncated", "invalid_utf8"}),
-        ("formats/neuron_json.py", {"malformed_json", "stray_commas", "not_events", "truncated"}),
-        ("formats/nsys_facts.py", {"dropped_events", "profiler_warning"}),
-        ("formats/perfetto_import_packets.py", {"truncated", "malformed_protobuf"}),
-        ("formats/kineto_times.py", {"odd_timestamps", "missing_time"}),
+        ("formats/trace_json/findings.py", {"bare_words", "truncated", "invalid_utf8"}),
+        ("formats/neuron/json_text.py", {"malformed_json", "stray_commas", "not_events", "truncated"}),
+        ("formats/nsys/facts.py", {"dropped_events", "profiler_warning"}),
+        ("formats/perfetto_import/packets.py", {"truncated", "malformed_protobuf"}),
+        ("formats/kineto/times.py", {"odd_timestamps", "missing_time"}),
     ],
 )  # fmt: skip
 def test_kinds_are_found_however_they_are_given(module: str, kinds: set[str]) -> None:

@@ -1,0 +1,1 @@
+"""What does a Chrome trace of any program say?"""

@@ -1,0 +1,1 @@
+"""What does a profile of PyTorch (Kineto) say?"""

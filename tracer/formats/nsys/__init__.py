@@ -1,0 +1,1 @@
+"""What does a report of Nsight Systems say, exported to SQLite or to Parquet and Arrow tables?"""

@@ -1,0 +1,1 @@
+"""How does a trace become a Perfetto trace?"""

@@ -1,0 +1,1 @@
+"""What does an XSpace of XProf (JAX, TensorFlow, PyTorch/XLA) say?"""

@@ -1,0 +1,1 @@
+"""What does the trace.json of XProf say?"""
