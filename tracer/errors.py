@@ -9,6 +9,8 @@
     ├── WriteError             the disk is full, the directory read-only, …
     ├── SystemDescriptionError a system description that is unknown, malformed or incomplete
     ├── GraphError             a task graph that cannot be scheduled (a cycle, an unknown server)
+    ├── FabricError            a topology that cannot be built, a link or chip that it lacks, chips that nothing joins
+    ├── CollectiveError        a collective that its group, algorithm or fidelity cannot do
     ├── CaptureError           a command that cannot be captured
     └── MissingExtraError      an optional dependency is not installed; the message holds the pip line
 """
@@ -42,6 +44,14 @@ class SystemDescriptionError(TrnprofError):
 
 class GraphError(TrnprofError):
     """A task graph that cannot be scheduled."""
+
+
+class FabricError(TrnprofError):
+    """A topology that cannot be built, a link or chip that it lacks, or chips that nothing joins."""
+
+
+class CollectiveError(TrnprofError):
+    """A collective that its group, algorithm or fidelity cannot do."""
 
 
 class CaptureError(TrnprofError):

@@ -1,0 +1,1 @@
+"""What joins the chips of a machine, and which way do bytes go from one to another?"""
