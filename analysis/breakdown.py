@@ -21,6 +21,7 @@ from trnprof.analysis.scope import Scope
 from trnprof.analysis.waits import idle_gaps
 
 PARTS: Final = ("compute", "exposed_collective", "exposed_dma", "host", "idle")
+_LABELS: Final = ("inside", *PARTS[:-1])
 
 
 def step_breakdown(scope: Scope) -> pl.DataFrame:
@@ -30,7 +31,7 @@ def step_breakdown(scope: Scope) -> pl.DataFrame:
         One row a window and unit: window, unit_id, total_ns and one int64 column a part of PARTS, which sum to total_ns.
     """
     keys = ["window", "unit_id"]
-    pieces = segments(_labelled(scope), keys, "part", ("inside", *PARTS[:-1])).filter("inside")
+    pieces = segments(_labelled(scope), keys, "part", _LABELS).filter("inside")
     decided = pl.lit(False)
     sums = []
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -54,7 +55,7 @@ def _labelled(scope: Scope) -> pl.LazyFrame:
         .otherwise(pl.lit("compute"))
     )
     columns = ["window", "unit_id", "start_ns", "end_ns", "part"]
-    inside = scope.in_windows(scope.events).with_columns(part=part).select(columns)
+    inside = scope.inside().with_columns(part=part).select(columns)
     waiting = scope.in_windows(idle_gaps(scope).filter(pl.col("reason") == "host"))
     host = waiting.with_columns(part=pl.lit("host")).select(columns)
     windows = scope.windows.lazy().select(
@@ -64,4 +65,6 @@ def _labelled(scope: Scope) -> pl.LazyFrame:
         end_ns="window_end_ns",
         part=pl.lit("inside"),
     )
-    return pl.concat([inside, host, windows], how="vertical_relaxed")
+    labels = pl.col("part").cast(pl.Enum(_LABELS))
+    frames = [frame.with_columns(labels) for frame in (inside, host, windows)]
+    return pl.concat(frames, how="vertical_relaxed")

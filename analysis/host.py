@@ -34,15 +34,14 @@ def host_activity(trace: Trace) -> dict[str, Any] | list[dict[str, Any]]:
     )
     done = events.filter(pl.col("end_ns") >= pl.col("start_ns"))
     spans = done.group_by("thread", "name").agg(pl.len().alias("count"))
-    frames = pl.collect_all(
-        [
-            counts,
-            covered_ns(done, ["thread"], "active_ns"),
-            spans,
-            covered_ns(done, ["thread", "name"], "time_ns"),
-        ]
+    wanted = (
+        counts,
+        covered_ns(done, ["thread"], "active_ns"),
+        spans,
+        covered_ns(done, ["thread", "name"], "time_ns"),
     )
-    return _rows(threads, *frames)
+    # one after the other, in pieces: at once takes more memory
+    return _rows(threads, *(frame.collect(engine="streaming") for frame in wanted))
 
 
 def _threads(tracks: pl.DataFrame) -> pl.DataFrame:

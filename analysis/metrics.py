@@ -136,7 +136,7 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
         trace does not have them.
     """
     keys = ["window", "unit_id"]
-    inside = with_adjusted_flops(scope.in_windows(scope.events), trace)
+    inside = with_adjusted_flops(scope.inside(), trace)
     is_transpose, starts = pl.col("is_transpose"), pl.col("starts_inside")
     length = pl.col("end_ns") - pl.col("start_ns")
     measured = _measured(scope, trace)
@@ -159,7 +159,8 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
         "cc_op_active_time": inside.filter("is_collective"),
     }
     actives = [covered_ns(events, keys, name) for name, events in unions.items()]
-    frames = pl.collect_all([sums, *actives, _model_flops(scope, trace)])
+    wanted = (sums, *actives, _model_flops(scope, trace))
+    frames = [frame.collect() for frame in wanted]  # at once takes more memory
     wide = scope.window_lengths().with_columns(total_time=pl.col("total_ns") / 1e9).drop("total_ns")
     for frame in frames:
         wide = wide.join(frame, on=keys, how="left")
@@ -229,12 +230,12 @@ def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
 
     Cores that share a rank share its operations: each counts an equal part.
     """
-    flops = trace.ops.lazy().select("op_id", "model_flops").filter(pl.col("model_flops") > 0)
+    flops = trace.ops.select("op_id", "model_flops").filter(pl.col("model_flops") > 0)
     owner = scope.units.lazy().select(
         "unit_id", rank_of=pl.coalesce(pl.col("rank"), -1 - pl.col("unit_id").cast(pl.Int64))
     )
     steps = scope.windows.lazy().select("window", "unit_id", window_step="step")
-    inside = scope.in_windows(scope.events.filter(pl.col("op_id").is_not_null()))
+    inside = scope.inside().filter(pl.col("op_id").is_not_null())
     once = (
         inside.join(flops, on="op_id")
         .join(steps, on=["window", "unit_id"])

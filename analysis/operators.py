@@ -53,6 +53,8 @@ def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
         null if neither is known), roofline_share, achieved_flops_per_s, achieved_bytes_per_s (both over attributed time).
     """
     labels, numbers = operator_labels(trace.ops)
+    used = scope.events.select("op_id").unique()
+    numbers = numbers.join(used, on="op_id", how="semi").collect(engine="streaming").lazy()
     inside = _with_operator(scope, trace, numbers)
     resources = _active_by_resource(inside)
     is_event = pl.col("op_id").is_null().all()
@@ -67,14 +69,13 @@ def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
         pl.col("dma_bytes").sum(),
         (pl.col("is_dma") & pl.col("starts_inside")).sum().alias("dma_count"),
     )
-    sums_, times, active, busy = pl.collect_all(
-        [
-            sums,
-            covered_ns(inside, _KEYS, "time_ns"),
-            covered_ns(inside, ["window", "unit_id"], "active_ns"),
-            resources,
-        ]
+    wanted = (
+        sums,
+        covered_ns(inside, _KEYS, "time_ns"),
+        covered_ns(inside, ["window", "unit_id"], "active_ns"),
+        resources,
     )
+    sums_, times, active, busy = (frame.collect() for frame in wanted)  # at once takes more memory
     rows = sums_.join(times, on=_KEYS, how="left").with_columns(pl.col("time_ns").fill_null(0))
     combined = _over_units(rows, busy, active, scope, trace)
     named = combined.join(labels, on="operator", how="left").with_columns(
@@ -86,7 +87,7 @@ def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
     return classify(chosen.group_by("window", maintain_order=True).head(top))
 
 
-def operator_labels(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def operator_labels(ops: pl.LazyFrame) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Group operations into operators.
 
     Args:
@@ -95,8 +96,10 @@ def operator_labels(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     Returns:
         Labels (operator int64, name, module, phase) and the operator of each op_id (op_id, operator).
     """
+    keys = ["name", "path", "phase"]
     parents = ops.select(parent_id="op_id", parent_path="module_path")
-    placed = ops.join(parents.unique("parent_id"), on="parent_id", how="left").select(
+    parents = parents.filter(pl.col("parent_path").is_not_null()).unique("parent_id")
+    placed = ops.join(parents, on="parent_id", how="left").select(
         "op_id",
         "name",
         path=pl.coalesce("module_path", "parent_path").fill_null(""),
@@ -104,16 +107,21 @@ def operator_labels(ops: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     )
     pattern = pl.col("path").str.replace_all(r"(^|\.)\d+\b", "${1}*")
     groups = (
-        placed.with_columns(pattern=pattern)
+        placed.group_by(keys)
+        .agg()
+        .with_columns(pattern=pattern)
         .group_by("name", "pattern", "phase")
-        .agg(pl.col("path").n_unique().alias("paths"), pl.col("path").first(), pl.col("op_id"))
+        .agg("path")
         .sort("name", "pattern", "phase")
         .with_row_index("operator")
         .with_columns(pl.col("operator").cast(pl.Int64))
+        .collect(engine="streaming")
     )
-    module = pl.when(pl.col("paths") > 1).then(pl.col("pattern")).otherwise(pl.col("path"))
+    paths = pl.col("path").list
+    module = pl.when(paths.len() > 1).then(pl.col("pattern")).otherwise(paths.first())
     labels = groups.select("operator", "name", module=module, phase="phase")
-    numbers = groups.select("op_id", "operator").explode("op_id", empty_as_null=False)
+    members = groups.lazy().select("operator", "name", "path", "phase").explode("path")
+    numbers = placed.join(members, on=keys, nulls_equal=True).select("op_id", "operator")
     return labels, numbers.unique("op_id")
 
 
@@ -146,11 +154,11 @@ def classify(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(bound_by=bound, bound_share=share).drop("busiest", "busiest_ns")
 
 
-def _with_operator(scope: Scope, trace: Trace, numbers: pl.DataFrame) -> pl.LazyFrame:
+def _with_operator(scope: Scope, trace: Trace, numbers: pl.LazyFrame) -> pl.LazyFrame:
     """Events in windows with their operator; events without operation get numbers below 0, one a name."""
     own = -1 - pl.col("name").cast(pl.Categorical).to_physical().cast(pl.Int64)
-    inside = with_adjusted_flops(scope.in_windows(scope.events), trace)
-    return inside.join(numbers.lazy(), on="op_id", how="left").with_columns(
+    inside = with_adjusted_flops(scope.inside(), trace)
+    return inside.join(numbers, on="op_id", how="left").with_columns(
         operator=pl.coalesce("operator", own)
     )
 

@@ -16,7 +16,7 @@ from trnprof.analysis.scope import Scope
 STATE: Final = ("zeros_like", "zeros", "lift_fresh")
 
 
-def optimizer_forms(scope: Scope, ops: pl.DataFrame) -> dict[int, dict[str, Any]]:
+def optimizer_forms(scope: Scope, ops: pl.LazyFrame) -> dict[int, dict[str, Any]]:
     """What the optimizer is made of, by window.
 
     Args:
@@ -28,15 +28,14 @@ def optimizer_forms(scope: Scope, ops: pl.DataFrame) -> dict[int, dict[str, Any]
         events beyond STATE.
     """
     update = (
-        ops.lazy()
-        .select("op_id", op_name="name", phase=pl.col("phase").cast(pl.String))
+        ops.select("op_id", op_name="name", phase=pl.col("phase").cast(pl.String))
         .filter((pl.col("phase") == "optimizer") & ~pl.col("op_name").is_in(STATE))
         .unique("op_id", keep="first")
     )
     length, name = pl.col("end_ns") - pl.col("start_ns"), pl.col("op_name")
     is_foreach = name.str.starts_with("_foreach_")
     rows = (
-        scope.in_windows(scope.events)
+        scope.inside()
         .join(update, on="op_id")
         .group_by("window", "unit_id")
         .agg(

@@ -28,7 +28,7 @@ PHASES: Final = (*WORKING, "idle")
 _LABELS: Final = tuple(f"{kind} {phase}" for kind in ("compute", "move") for phase in WORKING)
 
 
-def step_phases(scope: Scope, ops: pl.DataFrame) -> pl.DataFrame:
+def step_phases(scope: Scope, ops: pl.LazyFrame) -> pl.DataFrame:
     """The partition of every window.
 
     Args:
@@ -55,20 +55,24 @@ def step_phases(scope: Scope, ops: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def phase_of(ops: pl.DataFrame) -> pl.DataFrame:
+def phase_of(ops: pl.LazyFrame) -> pl.LazyFrame:
     """The phase of each operation, unknown ones collapsed: op_id, phase (of WORKING)."""
     phase = pl.col("phase").cast(pl.String)
     known = pl.when(phase.is_in(NAMED_PHASES)).then(phase).otherwise(pl.lit("other"))
     return ops.select("op_id", phase=known).unique("op_id", keep="first", maintain_order=True)
 
 
-def _labelled(scope: Scope, ops: pl.DataFrame) -> pl.LazyFrame:
+def _labelled(scope: Scope, ops: pl.LazyFrame) -> pl.LazyFrame:
     """Everything that covers time, named by what it does and for which phase."""
     moves = IS_COLLECTIVE | IS_DMA | (pl.col("category").cast(pl.String) == "sync")
     kind = pl.when(moves).then(pl.lit("move")).otherwise(pl.lit("compute"))
     return (
-        scope.in_windows(scope.events)
-        .join(phase_of(ops).lazy(), on="op_id", how="left")
-        .with_columns(label=pl.concat_str(kind, pl.col("phase").fill_null("other"), separator=" "))
+        scope.inside()
+        .join(phase_of(ops), on="op_id", how="left")
+        .with_columns(
+            label=pl.concat_str(kind, pl.col("phase").fill_null("other"), separator=" ").cast(
+                pl.Enum(_LABELS)
+            )
+        )
         .select("window", "unit_id", "start_ns", "end_ns", "label")
     )

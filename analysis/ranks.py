@@ -74,7 +74,7 @@ def rank_breakdown(trace: Trace) -> RankBreakdown:
         trace: an opened trace.
     """
     lanes, units = _units(trace.tracks)
-    events = _events(trace, lanes).collect().lazy()
+    events = _events(trace, lanes).collect(engine="streaming").lazy()
     pieces = segments(events, ["unit"], "label", _LABELS).collect()
     length = pl.col("end_ns") - pl.col("start_ns")
     covered = pieces.group_by("unit").agg(
@@ -144,6 +144,7 @@ def _events(trace: Trace, lanes: pl.DataFrame) -> pl.LazyFrame:
     )
     return (
         trace.events.select("track_id", "start_ns", "duration_ns", "category", "step")
+        .filter(pl.col("track_id").is_in(lanes["track_id"].implode()))
         .filter((pl.col("category") != "marker") & (pl.col("duration_ns") >= 0))
         .join(lanes.lazy(), on="track_id")
         .select(

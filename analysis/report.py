@@ -114,7 +114,14 @@ def focused_window(report: Mapping[str, Any]) -> Row:
 
 
 def _device_windows(scope: Scope, trace: Trace) -> list[Row]:
-    scope = scope.cached()
+    rows = {row["window"]: row for row in _window_rows(scope)}
+    for part in scope.parts():
+        rows |= _answered(part, rows, trace)
+    return list(rows.values())
+
+
+def _answered(scope: Scope, rows: Mapping[int, Row], trace: Trace) -> dict[int, Row]:
+    """What there is to say of the windows of a part, by window."""
     clock_ghz = (trace.system.get("core") or {}).get("base_clock_ghz")
     counters = unit_counters(scope, trace)
     engines = engine_utilization(scope)
@@ -136,14 +143,11 @@ def _device_windows(scope: Scope, trace: Trace) -> list[Row]:
     )
     engine_rows = _by_window(_engine_rows(engines, waits, scope))
     operators = _by_window(top_operators(scope, trace))
-    return [
-        _window(
-            {**row, "optimizer": forms.get(row["window"])},
-            (parts, phases, combined, units, engine_rows, operators),
-            by_unit,
-        )
-        for row in _window_rows(scope)
-    ]
+    frames = (parts, phases, combined, units, engine_rows, operators)
+    return {
+        window: _window({**rows[window], "optimizer": forms.get(window)}, frames, by_unit)
+        for window in scope.windows["window"].unique(maintain_order=True)
+    }
 
 
 def _window(

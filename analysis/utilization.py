@@ -17,7 +17,7 @@ def engine_utilization(scope: Scope) -> pl.DataFrame:
         total_ns (the window), active_percent (fraction 0–1 of the window, null for a window of no length).
     """
     keys = ["window", "unit_id", "resource"]
-    inside = scope.in_windows(scope.events)
+    inside = scope.inside()
     summed = inside.group_by(keys).agg(
         pl.col("starts_inside").sum().cast(pl.Int64).alias("instruction_count"),
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("instruction_ns"),
@@ -40,7 +40,7 @@ def engine_utilization(scope: Scope) -> pl.DataFrame:
 def unit_activity(scope: Scope) -> pl.DataFrame:
     """Time in which anything of a unit is active: window, unit_id, total_ns, active_ns (union over all its lanes)."""
     keys = ["window", "unit_id"]
-    active = covered_ns(scope.in_windows(scope.events), keys, "active_ns").collect()
+    active = covered_ns(scope.inside(), keys, "active_ns").collect()
     joined = scope.window_lengths().join(active, on=keys, how="left")
     return joined.with_columns(pl.col("active_ns").fill_null(0)).sort(keys)
 

@@ -82,7 +82,7 @@ def make_trace(event_count: int, track_count: int) -> Trace:
     small = pl.DataFrame(schema={"op_id": pl.UInt32})
     return Trace(
         path=Path("synthetic.trnprof"), manifest={}, fragments=(), events=events.lazy().with_columns(missing),
-        tracks=tracks, ops=small, groups=small, steps=small, peaks=small, flows=counters, counters=counters,
+        tracks=tracks, ops=small.lazy(), groups=small, steps=small, peaks=small, flows=counters, counters=counters,
     )  # fmt: skip
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import textwrap
 from enum import IntEnum
+from typing import Final, TextIO
+
+_NARROWEST: Final = 20
+"""Columns below which no text is folded further."""
 
 
 class ExitCode(IntEnum):
@@ -21,7 +26,34 @@ class ExitCode(IntEnum):
 
 def say(text: str) -> None:
     """One line of narration; stdout stays data."""
-    tell(f"trnprof: {text}")
+    tell(folded(f"trnprof: {text}", sys.stderr))
+
+
+def columns_of(stream: TextIO | None) -> int | None:
+    """How wide the terminal is that a stream goes to; None if it goes to none."""
+    if stream is None or not stream.isatty():
+        return None
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdecimal() and int(wanted):
+        return int(wanted)
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or None
+    return None
+
+
+def folded(line: str, stream: TextIO | None) -> str:
+    """A line as it is, or on a terminal that is narrower as several, broken between words and indented by two."""
+    columns = columns_of(stream)
+    if columns is None or len(line) <= columns:
+        return line
+    own = len(line) - len(line.lstrip(" "))
+    return textwrap.fill(
+        line,
+        max(columns, _NARROWEST),
+        subsequent_indent=" " * (own + 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def tell(text: str) -> None:

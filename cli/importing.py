@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trnprof.cli.diagnostics import ExitCode, live, say
+from trnprof.cli.validating import times_text
 from trnprof.tracer.compiled import told_of_compiling
 from trnprof.tracer.files import remove_abandoned
 from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
@@ -156,7 +157,7 @@ class Display:
         self._last = now
         line = standing_line(standing, now - self._started)
         if self.is_live:
-            live(f"trnprof: {line}"[: max(20, shutil.get_terminal_size().columns - 1)])
+            live(_shortened(f"trnprof: {line}", shutil.get_terminal_size().columns - 1))
             self._is_shown = True
         else:
             say(line)
@@ -199,6 +200,13 @@ def standing_line(standing: Progress, seconds: float) -> str:
     )
 
 
+def _shortened(line: str, columns: int) -> str:
+    """What of a line fits, without its last parts: one that is longer would wrap and be left behind."""
+    while len(line) > columns and ", " in line:
+        line = line.rpartition(", ")[0]
+    return line if len(line) <= columns else line[:columns].rpartition(" ")[0]
+
+
 def outcome_lines(output: Path, summary: ImportSummary, seconds: float) -> list[str]:
     """What became of it: events, ranks, time, the gravest findings, what to do next."""
     ranks = {rank for source in summary.sources for rank in source.ranks}
@@ -233,9 +241,9 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
     for alike in kinds.values():
         first = alike[0]
         where = first.where if len(alike) == 1 else f"{first.where} and {len(alike) - 1} more"
-        count = sum(finding.count for finding in alike)
-        is_said = f"({count:,} of " in first.message
-        times = f" ({format_count(count)})" if count > 1 and not is_said else ""
+        wholes = [finding.of for finding in alike if finding.of is not None]
+        whole = sum(wholes) if len(wholes) == len(alike) else None
+        times = times_text(sum(finding.count for finding in alike), whole)
         unreliable = f"; unreliable: {first.unreliable}" if first.unreliable else ""
         lines.append(f"{first.severity}: {where}: {first.message}{times}{unreliable}")
     return lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trnprof.tracer.ingest.audit import Finding
 from trnprof.tracer.problems import Problem
-from trnprof.tracer.units import printable
+from trnprof.tracer.units import format_count, printable
 
 
 def problem_lines(
@@ -22,8 +22,15 @@ def problem_lines(
     return [printable(line) for line in lines]
 
 
+def times_text(count: int, whole: int | None) -> str:
+    """How often something was found, of how many if that is known, to be put behind what was found."""
+    if whole is not None:
+        return f" ({count:,} of {whole:,})"
+    return f" ({format_count(count)})" if count > 1 else ""
+
+
 def _finding_lines(finding: Finding) -> list[str]:
-    times = f" ({finding.count})" if finding.count > 1 else ""
+    times = times_text(finding.count, finding.of)
     lines = [f"{finding.severity}: {finding.kind}: {finding.where}: {finding.message}{times}"]
     if finding.example:
         lines.append(f"  for example: {finding.example}")

@@ -57,7 +57,7 @@ def join_batches(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.RecordBa
     """
     if len(batches) == 1:
         return normalized(batches[0])
-    parts = one_table(table, batches).to_batches()
+    parts = one_table(table, batches).combine_chunks().to_batches()
     if len(parts) > 1:
         raise ColumnError(
             f"{table.name}: more than 2 GiB of text at once; append fewer rows at a time"
@@ -65,23 +65,15 @@ def join_batches(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.RecordBa
     return normalized(parts[0]) if parts else to_batch(table, {c.name: [] for c in table.columns})
 
 
-def one_table(
-    table: Table, batches: Sequence[pa.RecordBatch], *, is_combined: bool = True
-) -> pa.Table:
-    """All rows, one unified dictionary a column.
-
-    Args:
-        table: the table the rows belong to.
-        batches: the rows.
-        is_combined: one chunk a column (more where its text exceeds 2 GiB), which copies all; else a chunk a batch.
+def one_table(table: Table, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """All rows, a chunk a batch and nothing copied, with one unified dictionary a column.
 
     Raises:
         ColumnError: more distinct values than the dictionary's keys can number.
     """
     rows = pa.Table.from_batches(batches, schema=table.arrow)
     try:
-        unified = rows.unify_dictionaries()
-        return unified.combine_chunks() if is_combined else unified
+        return rows.unify_dictionaries()
     except pa.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
         raise ColumnError(

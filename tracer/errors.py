@@ -35,7 +35,19 @@ class OutputExistsError(TrnprofError):
 
 
 class WriteError(TrnprofError):
-    """An output could not be written: disk full, read-only, gone."""
+    """An output could not be written: disk full, read-only, gone.
+
+    Attributes:
+        path: what could not be written, if the operating system refused it.
+        reason: why, and what to do.
+    """
+
+    def __init__(self, message: str, path: str = "", reason: str = "") -> None:
+        super().__init__(message, path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class SystemDescriptionError(TrnprofError):

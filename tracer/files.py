@@ -30,8 +30,11 @@ _ADVICE = {
 
 def write_error(error: OSError, path: Path | str) -> WriteError:
     """The error for a person that an operating system error at ``path`` means: the only map from errno to advice."""
-    reason = _ADVICE.get(error.errno or 0) or (error.strerror or str(error))
-    return WriteError(f"cannot write {path}: {reason}")
+    return _cannot_write(path, _ADVICE.get(error.errno or 0) or (error.strerror or str(error)))
+
+
+def _cannot_write(path: Path | str, reason: str) -> WriteError:
+    return WriteError(f"cannot write {path}: {reason}", str(path), reason)
 
 
 @contextmanager
@@ -146,8 +149,10 @@ def directory_beside(path: Path) -> Iterator[Path]:
             beside.rename(path)
             sync(path.parent)
     except WriteError as error:
-        # for a person it is the file in its place that could not be written
-        raise WriteError(str(error).replace(str(beside), str(path))) from error
+        if not Path(error.path).is_relative_to(beside):
+            raise
+        # for a person it is what takes its place that could not be written
+        raise _cannot_write(path, error.reason) from error
     finally:
         if old.exists() and not path.exists():
             old.rename(path)

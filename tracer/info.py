@@ -78,10 +78,8 @@ def _imported_lines(sources: list[dict[str, Any]]) -> list[str]:
 
 
 def _rows(trace: Trace) -> dict[str, int]:
-    rows = {
-        name: getattr(trace, name).height for name in ("tracks", "ops", "groups", "steps", "peaks")
-    }
-    for name in STREAMED:
+    rows = {name: getattr(trace, name).height for name in ("tracks", "groups", "steps", "peaks")}
+    for name in ("ops", *STREAMED):
         rows[name] = int(getattr(trace, name).select(pl.len()).collect().item())
     return rows
 

@@ -94,7 +94,7 @@ def collective_flows(trace: Trace) -> pl.DataFrame:
     ops = (
         trace.ops.filter(pl.col("group_id").is_not_null() & pl.col("group_seq").is_not_null())
         .join(
-            trace.groups.select("group_id", pl.struct("name", "ranks").alias("group")),
+            trace.groups.lazy().select("group_id", pl.struct("name", "ranks").alias("group")),
             on="group_id",
         )
         .select("op_id", "group", "group_seq")
@@ -102,7 +102,7 @@ def collective_flows(trace: Trace) -> pl.DataFrame:
     writer = pl.col("event_id") // (1 << (SEQUENCE_BITS + WRITER_SHARD_BITS))
     first = (
         trace.events.select("event_id", "track_id", "op_id", "start_ns", writer.alias("writer"))
-        .join(ops.lazy(), on="op_id")
+        .join(ops, on="op_id")
         .join(_epochs(trace).lazy(), on="track_id", how="left")
         .with_columns(pl.col("start_ns") + pl.col("epoch_ns").fill_null(0))
         .sort("start_ns", "event_id")

@@ -30,11 +30,12 @@ from trnprof.tracer.shards import (
 
 _ON_A_CLOCK = ("tracks", "steps")
 """Tables whose rows name a clock of their writer."""
+_IN_MEMORY = ("tracks", "groups", "steps")
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace, opened. Small tables are in memory, the others lazy.
+    """A trace, opened. Small tables are in memory, the others (``ops`` too: an import has millions of rows) lazy.
 
     Attributes:
         path: the directory.
@@ -50,7 +51,7 @@ class Trace:
     fragments: tuple[Mapping[str, Any], ...]
     events: pl.LazyFrame
     tracks: pl.DataFrame
-    ops: pl.DataFrame
+    ops: pl.LazyFrame
     groups: pl.DataFrame
     steps: pl.DataFrame
     peaks: pl.DataFrame
@@ -97,14 +98,14 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     ]
     problems += _manifest_problems(root, manifest, fragments)
     shards: list[Shard] = []
-    tables: dict[str, list[pl.DataFrame]] = {t: [] for t in TABLES if t not in STREAMED}
+    tables: dict[str, list[pl.DataFrame]] = {t: [] for t in _IN_MEMORY}
     joined: list[Mapping[str, Any]] = []
     bases, clocks = Bases(), dict[int, Mapping[str, Any]]()
     for fragment in fragments:
         parts, found = _open_writer(root, fragment, bases)
         problems += found
         shards += parts
-        small = {t: _collect([s for s in parts if s.table == t], t) for t in tables if t != "peaks"}
+        small = {t: _collect([s for s in parts if s.table == t], t) for t in tables}
         renamed, own_clocks = _joined_clocks(fragment["clocks"], clocks)
         for table in _ON_A_CLOCK if renamed else ():
             small[table] = small[table].with_columns(pl.col("clock_id").replace(renamed))
@@ -112,19 +113,16 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
             tables[table].append(frame)
         own = {"track_base": bases.track, "op_base": bases.op, "group_base": bases.group}
         joined.append({**fragment, **own, "clocks": own_clocks})
-        bases = _next_bases(bases, small)
+        bases = _next_bases(bases, {**small, "ops": _lazy(parts, "ops")})
     peaks, found = _open_peaks(root)
     problems += found
-    small_frames = {
-        t: _stack([f for f in frames if f.height], t)
-        for t, frames in tables.items()
-        if t != "peaks"
-    }
+    small_frames = {t: _stack([f for f in frames if f.height], t) for t, frames in tables.items()}
     return Trace(
         path=root,
         manifest=manifest,
         fragments=tuple(joined),
         events=_lazy(shards, "events"),
+        ops=_lazy(shards, "ops"),
         flows=_lazy(shards, "flows"),
         counters=_lazy(shards, "counters"),
         peaks=peaks,
@@ -232,10 +230,10 @@ def _joined_clocks(
     return renamed, clocks
 
 
-def _next_bases(bases: Bases, small: Mapping[str, pl.DataFrame]) -> Bases:
+def _next_bases(bases: Bases, tables: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> Bases:
     def after(table: str, column: str, base: int) -> int:
-        last = small[table][column].max()
-        return base if last is None else int(last) + 1  # type: ignore[arg-type]
+        last = tables[table].lazy().select(pl.col(column).max()).collect().item()
+        return base if last is None else int(last) + 1
 
     return Bases(
         after("tracks", "track_id", bases.track),
@@ -262,7 +260,7 @@ def _stack(frames: Sequence[pl.DataFrame], table: str) -> pl.DataFrame:
 
 
 def _lazy(shards: Sequence[Shard], table: str) -> pl.LazyFrame:
-    """All rows of a streamed table; neighbouring mapped shards of one writer are one scan."""
+    """All rows of a table that is not held in memory; neighbouring mapped shards of one writer are one scan."""
     frames: list[pl.LazyFrame] = []
     mapped: list[Shard] = []
     for shard in [s for s in shards if s.table == table]:

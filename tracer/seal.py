@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc as ipc
@@ -79,7 +80,7 @@ def seal_shard(
         WriteError: it could not be written; nothing is left then.
         ColumnError: more distinct values than a dictionary column of one file can have.
     """
-    rows = one_table(table, batches, is_combined=table.name in _ORDERS)
+    rows = one_table(table, batches)
     order = _ORDERS[table.name](rows) if table.name in _ORDERS else None
     entry: dict[str, Any] = {"table": table.name, "file": file, "rows": rows.num_rows}
     entry |= _time_range(table, rows)
@@ -98,16 +99,38 @@ def seal_shard(
 
 def _in_order(rows: pa.Table, order: NDArray[np.int64] | None) -> Iterator[pa.RecordBatch]:
     """The rows in batches of BATCH_ROWS, so that only one batch of gathered rows is in memory."""
+    if order is None:
+        for first in range(0, rows.num_rows, BATCH_ROWS):
+            yield pa.RecordBatch.from_arrays(
+                [_combined(column.slice(first, BATCH_ROWS)) for column in rows.columns],
+                schema=rows.schema,
+            )
+        return
+    sources = [_gatherable(column) for column in rows.columns]
     for first in range(0, rows.num_rows, BATCH_ROWS):
-        indices = None if order is None else pa.array(order[first : first + BATCH_ROWS])
-        columns = [
-            column.slice(first, BATCH_ROWS)
-            if indices is None or column.null_count == len(column)
-            else pc.take(column, indices, boundscheck=False)
-            for column in rows.columns
-        ]
-        arrays = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in columns]
-        yield pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+        indices = order[first : first + BATCH_ROWS]
+        yield pa.RecordBatch.from_arrays(
+            [_gathered(source, indices) for source in sources], schema=rows.schema
+        )
+
+
+def _gatherable(column: pa.ChunkedArray) -> pa.Array | pl.Series:
+    """Texts go to Polars: it gathers references to them, in a quarter of the time in which Arrow copies them one by one."""
+    is_text = pa.types.is_string(column.type) and column.null_count < len(column)
+    return pl.Series(column) if is_text else _combined(column)
+
+
+def _gathered(source: pa.Array | pl.Series, indices: NDArray[np.int64]) -> pa.Array:
+    if isinstance(source, pl.Series):
+        texts = source.gather(indices).to_arrow(compat_level=pl.CompatLevel.oldest())
+        return texts.cast(pa.string())
+    if source.null_count == len(source):
+        return source.slice(0, len(indices))
+    return pc.take(source, pa.array(indices), boundscheck=False)
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def write_sealed(
@@ -130,6 +153,7 @@ def write_sealed(
                 for batch in batches:
                     whole = normalized(batch)
                     writer.write_batch(whole, custom_metadata=batch_metadata(whole))
+                    del batch, whole  # or they are in memory while the next one is gathered
         return {"bytes": summed.bytes, "crc32": summed.crc32}
 
 

@@ -16,6 +16,9 @@ from trnprof.tracer.problems import Problem, error
 from trnprof.tracer.schema import STREAMED, TABLES, WRITER_SHARD_BITS, Table
 from trnprof.tracer.streams import FILE_MAGIC_BYTES, read_stream
 
+_MAPPED = (*STREAMED, "ops")
+"""Tables that may have millions of rows."""
+
 
 @dataclass(frozen=True)
 class Bases:
@@ -102,11 +105,11 @@ def open_file(
 ) -> tuple[pl.LazyFrame, bool, list[Problem]]:
     """The rows of one file, whether they are mapped from it, and what is wrong with it.
 
-    A sealed file of a streamed table that is whole by its size and its footer is scanned lazily. Of anything else the whole
+    A sealed file of a table in _MAPPED that is whole by its size and its footer is scanned lazily. Of anything else the whole
     batches are read, each checked against its checksum.
     """
     is_sealed = entry is not None and path.exists()
-    if table.name in STREAMED and is_sealed and not _why_not_mappable(table, path, entry or {}):
+    if table.name in _MAPPED and is_sealed and not _why_not_mappable(table, path, entry or {}):
         return pl.scan_ipc(path, glob=False), True, []
     batches, problems = read_batches(table, path, entry)
     return _frame(table, batches), False, problems

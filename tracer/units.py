@@ -112,10 +112,50 @@ def parse_duration_ns(text: str) -> int:
     >>> parse_duration_ns("12ms"), parse_duration_ns("3.5us"), parse_duration_ns("7")
     (12000000, 3500, 7)
     """
-    number, unit = _split(text, "a time such as 12ms, 3.5us or 700ns")
-    if unit and unit not in _SECONDS:
-        raise TrnprofError(f"time {text!r}: unknown unit {unit!r}; known are {', '.join(_SECONDS)}")
-    return round(number * _SECONDS.get(unit, 1))
+    return round(_nanoseconds(text))
+
+
+def parse_duration_ps(text: str) -> int:
+    """Picoseconds from ``500ns``, ``0.5us``; a bare number is nanoseconds.
+
+    Raises:
+        TrnprofError: not a duration.
+
+    >>> parse_duration_ps("500ns"), parse_duration_ps("1.5us"), parse_duration_ps("0.25")
+    (500000, 1500000, 250)
+    """
+    return round(_nanoseconds(text) * 1000)
+
+
+def parse_bytes_per_s(text: str) -> int:
+    """Bytes a second from ``50GiB/s``, ``1.5 GB/s``.
+
+    Raises:
+        TrnprofError: not a rate.
+
+    >>> parse_bytes_per_s("50GB/s"), parse_bytes_per_s("1KiB/s")
+    (50000000000, 1024)
+    """
+    size, slash, unit = text.strip().rpartition("/")
+    if not slash or unit != "s":
+        raise TrnprofError(f"{text!r}: expected a bandwidth such as 50GiB/s or 100GB/s")
+    return parse_bytes(size)
+
+
+def parse_fraction(text: str) -> float:
+    """A fraction from ``0.8`` or ``80%``.
+
+    Raises:
+        TrnprofError: neither.
+
+    >>> parse_fraction("0.5"), parse_fraction("2%")
+    (0.5, 0.02)
+    """
+    body = text.strip()
+    number, unit = _split(body.removesuffix("%"), "a fraction such as 0.8 or 80%")
+    if unit:
+        raise TrnprofError(f"{text!r}: expected a fraction such as 0.8 or 80%")
+    return number / 100 if body.endswith("%") else number
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -147,9 +187,16 @@ def printable(text: str) -> str:
     )
 
 
+def _nanoseconds(text: str) -> float:
+    number, unit = _split(text, "a time such as 12ms, 3.5us or 700ns")
+    if unit and unit not in _SECONDS:
+        raise TrnprofError(f"time {text!r}: unknown unit {unit!r}; known are {', '.join(_SECONDS)}")
+    return number * _SECONDS.get(unit, 1)
+
+
 def _split(text: str, expected: str) -> tuple[float, str]:
     match = _NUMBER.fullmatch(text)
-    if match is None:
+    if match is None or not math.isfinite(float(match[1])):
         raise TrnprofError(f"{text!r}: expected {expected}")
     return float(match[1]), match[2]
 

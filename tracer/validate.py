@@ -148,9 +148,9 @@ def _dangling(column: str, kind: str, known: pl.Series, message: str) -> Check:
 
 
 def _own(trace: Trace, shard: Shard | None, table: str) -> pl.Series:
-    """The ids of the small table that rows of this shard may name: those of its writer."""
+    """The ids of the table that rows of this shard may name: those of its writer."""
     key = table.removesuffix("s")
-    ids: pl.Series = getattr(trace, table)[f"{key}_id"]
+    ids: pl.Series = getattr(trace, table).lazy().select(f"{key}_id").collect().to_series()
     if shard is None:
         return ids
     first = getattr(shard.bases, key)
@@ -254,12 +254,13 @@ def _tracks(trace: Trace) -> Iterator[Problem]:
 
 def _ops(trace: Trace) -> Iterator[Problem]:
     groups = trace.groups["group_id"]
+    links = trace.ops.select("op_id", "parent_id").collect()
     checks = [
         Check("duplicate_op_id", pl.col("op_id").is_duplicated(), "operations that share an id"),
         _dangling(
             "parent_id",
             "dangling_parent",
-            trace.ops["op_id"],
+            links["op_id"],
             "operations of one that does not exist",
         ),
         _dangling(
@@ -267,8 +268,8 @@ def _ops(trace: Trace) -> Iterator[Problem]:
         ),
         *_vocabulary("ops"),
     ]
-    yield from _run("ops", trace.ops.lazy(), checks, "op_id", "op")
-    yield from _cycles("ops", trace.ops, "op_id", "op")
+    yield from _run("ops", trace.ops, checks, "op_id", "op")
+    yield from _cycles("ops", links, "op_id", "op")
     duplicate = Check(
         "duplicate_group_id", pl.col("group_id").is_duplicated(), "groups that share an id"
     )

@@ -156,8 +156,10 @@ def _peak_bytes(path: list[Mapping[str, Any]]) -> float | None:
     return next((r["peak_bytes_per_s"] for r in path if r["peak_bytes_per_s"]), None)
 
 
-def _operation(ops: pl.DataFrame, op_id: int | None) -> list[tuple[str, str]]:
-    found = ops.filter(pl.col("op_id") == op_id) if op_id is not None else ops.clear()
+def _operation(ops: pl.LazyFrame, op_id: int | None) -> list[tuple[str, str]]:
+    if op_id is None:
+        return []
+    found = ops.filter(pl.col("op_id") == op_id).head(1).collect()
     if not found.height:
         return []
     op = found.row(0, named=True)

@@ -19,9 +19,10 @@ def validate(
     Example: trnprof validate run.trnprof
     """
     import json
+    import sys
     from dataclasses import asdict
 
-    from trnprof.cli.diagnostics import ExitCode
+    from trnprof.cli.diagnostics import ExitCode, folded
     from trnprof.cli.output import show
     from trnprof.cli.validating import problem_lines
     from trnprof.tracer.ingest.audit import is_doubtful
@@ -40,5 +41,6 @@ def validate(
         }
         show(json.dumps(document, indent=2))
     else:
-        show("\n".join(problem_lines(trace, problems, findings)))
+        lines = problem_lines(trace, problems, findings)
+        show("\n".join(folded(line, sys.stdout) for line in lines))
     return int(ExitCode.FOUND if problems or is_doubtful(findings) else ExitCode.FINE)

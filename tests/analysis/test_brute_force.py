@@ -122,7 +122,7 @@ def share(row: Row, window: tuple[int, int]) -> float:
 def opened(trace: Trace) -> Scope:
     scope = device_scope(trace)
     assert scope is not None
-    return scope.cached()
+    return scope
 
 
 @settings(max_examples=25, deadline=None)
@@ -295,7 +295,7 @@ def test_phases_are_a_partition_of_the_step(
     ops = frame(TABLES["ops"], [{**o, "phase": p} for o, p in zip(PHASED_OPS, phases, strict=True)])
     scope = opened(trace)
     parts = {(r["window"], r["unit_id"]): r for r in step_breakdown(scope).to_dicts()}
-    for found in step_phases(scope, ops).iter_rows(named=True):
+    for found in step_phases(scope, ops.lazy()).iter_rows(named=True):
         window, core = WINDOWS[found["window"]], found["unit_id"] - 2
         assert sum(found[p] for p in PHASES) == found["total_ns"] == window[1] - window[0]
         own = [r for r in counted(rows) if core_of(r) == core]

@@ -200,7 +200,7 @@ def test_operators_of_repeated_layers_are_one() -> None:
     ops.append({"op_id": 4, "kind": "module", "name": "Head", "module_path": "head"})
     labels, numbers = operator_labels(build(ops=ops).ops)
     modules = dict(labels.select("operator", "module").rows())
-    found = [modules[n] for n in numbers.sort("op_id")["operator"]]
+    found = [modules[n] for n in numbers.sort("op_id").collect()["operator"]]
     assert found == ["layers.*.mlp", "layers.*.mlp", "layer1.0.conv2d", "head", "head"]
 
 

@@ -105,7 +105,7 @@ def build(
         fragments=tuple(fragments),
         events=frame(TABLES["events"], numbered).lazy(),
         tracks=frame(TABLES["tracks"], core_tracks() if tracks is None else tracks),
-        ops=frame(TABLES["ops"], ops),
+        ops=frame(TABLES["ops"], ops).lazy(),
         groups=frame(TABLES["groups"], []),
         steps=frame(TABLES["steps"], steps),
         peaks=frame(TABLES["peaks"], peaks),

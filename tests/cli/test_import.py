@@ -169,6 +169,21 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert names_below(folder) == before
 
 
+def test_a_full_disk_is_told_by_the_name_of_the_output(
+    plugin: Path, folder: Path, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes(60 << 10))
+    (folder / "run" / "rank0.log").write_text(
+        LOG + "".join(f"{n},{n + 1},name{n}\n" for n in range(20_000))
+    )
+    out = small_disk / "run.trnprof"
+    done = run(plugin, folder, "run", "-o", str(out))
+    assert (done.code, done.out) == (2, "")
+    advice = "the disk is full: free space or write elsewhere"
+    assert done.err.splitlines()[-1] == f"trnprof: cannot write {out}: {advice}"
+    assert names_below(small_disk) == ["ballast"]
+
+
 def test_an_output_that_exists_is_kept_unless_forced(plugin: Path, folder: Path) -> None:
     assert run(plugin, folder, "run/rank0.log", "-o", "run.trnprof").code == 0
     refused = run(plugin, folder, "run", "-o", "run.trnprof").only_error

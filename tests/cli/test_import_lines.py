@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,9 +86,21 @@ def test_findings_that_many_ranks_have_are_one_line_gravest_first() -> None:
     assert not is_doubtful(found[:1])
 
 
-def test_a_count_that_the_message_has_is_not_said_again() -> None:
-    found = Finding("k", "note", "a", "kernels without a launch (2,276 of 4,368)", count=2276)
-    assert finding_lines([found]) == ["note: a: kernels without a launch (2,276 of 4,368)"]
+def test_how_many_of_how_many_is_said_where_it_is_known() -> None:
+    found = [
+        Finding("k", "note", f"rank{n}", "kernels without a launch", count=1138, of=2184)
+        for n in range(2)
+    ]
+    assert finding_lines(found[:1]) == ["note: rank0: kernels without a launch (1,138 of 2,184)"]
+    assert finding_lines(found) == [
+        "note: rank0 and 1 more: kernels without a launch (2,276 of 4,368)"
+    ]
+    # of one nobody knows how many there are in all: nor of both together
+    found[1] = replace(found[1], of=None)
+    assert finding_lines(found) == ["note: rank0 and 1 more: kernels without a launch (2.276 k)"]
+    # words that look like a count decide nothing
+    odd = Finding("k", "note", "a", "files (5 of them are links) are left out", count=5)
+    assert finding_lines([odd]) == ["note: a: files (5 of them are links) are left out (5)"]
 
 
 def test_the_outcome_has_events_ranks_time_and_what_to_do_next() -> None:

@@ -168,7 +168,7 @@ def test_info_counts_what_polars_counts(recording: Path) -> None:
     trace = open_trace(recording)
     assert rows["events"] == trace.events.collect().height
     assert rows["flows"] == trace.flows.collect().height
-    assert rows["ops"] == trace.ops.height
+    assert rows["ops"] == trace.ops.collect().height
     assert rows["steps"] == 3
     text = trnprof("info", recording)
     assert text.code == 0

@@ -100,7 +100,7 @@ def trace_of(
         fragments=({"writer": "test", "number": 0, "clocks": list(clocks)},),
         events=rows.lazy(),
         tracks=frame("tracks", tracks),
-        ops=frame("ops", ops),
+        ops=frame("ops", ops).lazy(),
         groups=frame("groups", ()),
         steps=frame("steps", steps),
         peaks=frame("peaks", ()),

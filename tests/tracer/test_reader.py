@@ -71,8 +71,9 @@ def test_ids_of_writers_are_rebased_and_references_with_them(tmp_path: Path) -> 
     assert [f["op_base"] for f in trace.fragments] == [0, 2, 4]
     assert trace.tracks["track_id"].to_list() == [0, 1, 2, 3, 4, 5]
     assert trace.tracks["parent_id"].to_list() == [None, 0, None, 2, 2, None]
-    assert trace.ops["parent_id"].to_list() == [None, 0, None, 2, None, 4]
-    assert trace.ops["group_id"].to_list() == [None, 0, None, 1, None, 2]
+    ops = trace.ops.collect()
+    assert ops["parent_id"].to_list() == [None, 0, None, 2, None, 4]
+    assert ops["group_id"].to_list() == [None, 0, None, 1, None, 2]
     by_name = trace.events.group_by(pl.col("name").cast(pl.String).str.head(1)).agg(
         pl.col("track_id", "op_id").unique().first(), pl.len()
     )

@@ -113,7 +113,7 @@ def altered(trace: Trace, table: str, key: str, value: Any, **change: Any) -> Tr
         for name, new in change.items()
     )
     frames[table] = rows
-    lazy = ("events", "flows", "counters")
+    lazy = ("events", "ops", "flows", "counters")
     return Trace(
         path=Path("nowhere"),
         manifest={},
@@ -203,7 +203,7 @@ def test_shared_ids_are_found_and_counted(sound: Trace) -> None:
     twice = {
         "events": frames["events"].vstack(frames["events"].head(3)).lazy(),
         "tracks": frames["tracks"].vstack(frames["tracks"].head(1)),
-        "ops": frames["ops"].vstack(frames["ops"].head(1)),
+        "ops": frames["ops"].vstack(frames["ops"].head(1)).lazy(),
         "groups": frames["groups"].vstack(frames["groups"]),
         "flows": frames["flows"].lazy(),
         "counters": frames["counters"].lazy(),

@@ -71,7 +71,7 @@ def build_trace(
         fragments=(),
         events=events.lazy(),
         tracks=tracks_frame(tracks),
-        ops=pl.DataFrame(schema={"op_id": pl.UInt32}),
+        ops=pl.LazyFrame(schema={"op_id": pl.UInt32}),
         groups=pl.DataFrame(),
         steps=pl.DataFrame(),
         peaks=pl.DataFrame(),

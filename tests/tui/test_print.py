@@ -27,7 +27,7 @@ def trace(make_trace: Callable[..., Any]) -> Any:
         bytes=[100_000, None, None], source_memory=["hbm", None, None], target_memory=["sbuf", None, None],
         ready_ns=[0, 1000, None], blocked_by=[None, 0, None], wait_reason=[None, "data", None],
     )  # fmt: skip
-    made.ops = pl.DataFrame(
+    made.ops = pl.LazyFrame(
         {
             "op_id": [0], "name": ["aten.mm"], "phase": ["forward"], "module_path": ["model.layers.0.mlp"],
             "input_shapes": ["[128, 128], [128, 512]"], "dtypes": ["bfloat16"], "source_file": ["train.py"],

@@ -10,11 +10,13 @@ import struct
 import tarfile
 import zipfile
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import IO, Final
 
 from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.ingest.bytestreams import BOMB_BYTES, BOMB_RATIO
+from trnprof.tracer.ingest.cut_zips import whole_members
 from trnprof.tracer.ingest.names import natural_key, shown
 from trnprof.tracer.ingest.place import Place, reading, spooled
 from trnprof.tracer.units import format_bytes
@@ -73,13 +75,7 @@ def members(place: Place, kind: str, *, is_compressed: bool) -> Members:
 def _zip_members(place: Place) -> Members:
     with reading(place.label), place.path.open("rb") as file:
         _check_zip_directory(place, file)
-        try:
-            with zipfile.ZipFile(file) as archive:
-                listed = archive.infolist()
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:
-            raise ProfileError(
-                f"{place.label}: a damaged or cut zip ({shown(str(error))}); copy it again, or unpack what is left of it"
-            ) from error
+        listed, cut = _zip_entries(place, file)
         _check_zip_sizes(place, listed)
         found, left_out = [], []
         for info in sorted(listed, key=lambda i: natural_key(i.filename)):
@@ -106,7 +102,21 @@ def _zip_members(place: Place) -> Members:
                 crc32=info.CRC,
             )
             found.append((member, info.compress_size))
-    return Members(tuple(found), tuple(left_out))
+    return Members(tuple(found), tuple(left_out), cut)
+
+
+def _zip_entries(place: Place, file: IO[bytes]) -> tuple[list[zipfile.ZipInfo], str | None]:
+    """What the directory of a zip lists; if it has none any more, the whole members at its beginning, and why there are no others."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.infolist(), None
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:
+        entries = list(islice(whole_members(file, place.max_bytes), MAX_MEMBERS + 1))
+        if not entries:
+            raise ProfileError(
+                f"{place.label}: a damaged or cut zip without a whole member ({shown(str(error))}); copy it again"
+            ) from error
+        return entries, f"its directory of members is damaged or cut off ({shown(str(error))})"
 
 
 def _check_zip_directory(place: Place, file: IO[bytes]) -> None:

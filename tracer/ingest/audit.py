@@ -27,6 +27,7 @@ class Finding:
         unreliable: what it makes unreliable, in a few words; empty for a note that touches no figure.
         count: events, rows or places that have it.
         example: the first of them, short, for a person.
+        of: how many events, rows or places there are in all; None if that does not matter.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Finding:
     unreliable: str = ""
     count: int = 1
     example: str = ""
+    of: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready, as the fragment keeps it."""
@@ -75,6 +77,7 @@ class Audit:
         unreliable: str = "",
         count: int = 1,
         example: str = "",
+        of: int | None = None,
     ) -> None:
         """Note something; nothing happens when ``count`` is 0.
 
@@ -86,15 +89,17 @@ class Audit:
             unreliable: what figures it touches.
             count: how many events or places.
             example: the first of them.
+            of: how many there are in all, if that matters.
         """
         if not count:
             return
         known = self._findings.get((kind, where))
         if known is None:
-            found = Finding(kind, severity, where, message, unreliable, count, example)
+            found = Finding(kind, severity, where, message, unreliable, count, example, of)
             self._findings[kind, where] = found
         else:
-            self._findings[kind, where] = replace(known, count=known.count + count)
+            total = None if known.of is None or of is None else known.of + of
+            self._findings[kind, where] = replace(known, count=known.count + count, of=total)
 
     def extend(self, findings: Iterable[Finding]) -> None:
         """Note findings made elsewhere."""
@@ -107,6 +112,7 @@ class Audit:
                 unreliable=f.unreliable,
                 count=f.count,
                 example=f.example,
+                of=f.of,
             )
 
     def has(self, kind: str) -> bool:

@@ -56,8 +56,9 @@ def check_steps(stage: Stage, start_ns: NDArray[np.int64], step_of: NDArray[np.i
             "steps_without_device_events",
             "warning",
             stage.label,
-            f"steps have no device event ({len(silent):,} of {len(step):,})",
+            "steps have no device event",
             unreliable="means over steps; the steps concerned",
             count=len(silent),
             example=labels[int(silent[0])],
+            of=len(step),
         )

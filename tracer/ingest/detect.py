@@ -19,8 +19,6 @@ from trnprof.tracer.ingest.source import HEAD_BYTES, ByteStream, Format, Head, S
 _SAMPLE_BYTES = 1 << 20
 _LEFT_OUT = ("unreadable", "not_a_file", "nested_archive", "unreadable_members")
 
-_UNKNOWN = "is of no known format"
-
 
 @dataclass(frozen=True)
 class Profile:
@@ -52,10 +50,17 @@ class Profiles:
 
 @dataclass(frozen=True)
 class _Refusal:
-    """Why a source is not read: a kind of finding, and what is wrong, as the rest of a sentence about it."""
+    """Why a source is not read.
+
+    Attributes:
+        kind: of the finding.
+        why: what is wrong, as the rest of a sentence about it.
+        is_riddle: nobody can say what it is, so that a person wants to know what could be read.
+    """
 
     kind: str
     why: str
+    is_riddle: bool = False
 
 
 def detect(source: Source, wanted: str | None = None) -> Format:
@@ -164,7 +169,7 @@ def _judge(
     if format is None and cut:
         return _Refusal("unreadable", f"is cut off before its format can be told: {cut}")
     if format is None:
-        return _Refusal("unknown_format", _why_unknown(head, wanted))
+        return _unknown(head, wanted)
     return Profile(source, format, int(source.size_bytes * max(1.0, expansion)))
 
 
@@ -217,14 +222,15 @@ def _whole_tables(source: Source, wanted: str | None, audit: Audit) -> Profile |
     return None if format is None else Profile(whole, format, whole.size_bytes)
 
 
-def _why_unknown(head: Head, wanted: str | None) -> str:
-    known = hint(head)
+def _unknown(head: Head, wanted: str | None) -> _Refusal:
+    kind, known = "unknown_format", hint(head)
     if known:
-        return f"is {known}"
+        return _Refusal(kind, f"is {known}")
     if wanted is not None:
-        return f"does not look like {wanted}; name the file itself to read it as that"
+        why = f"does not look like {wanted}; name the file itself to read it as that"
+        return _Refusal(kind, why)
     start = shown(head.data[:24].decode("utf-8", "replace"))
-    return f"{_UNKNOWN} (it begins with {start!r})"
+    return _Refusal(kind, f"is of no known format (it begins with {start!r})", is_riddle=True)
 
 
 def _tell(
@@ -276,8 +282,7 @@ def _folder(source: Source) -> str:
 
 
 def _error(source: Source, refusal: _Refusal) -> ProfileError:
-    formats = f"; known formats: {format_names(registry())}"
-    known = formats if _UNKNOWN in refusal.why else ""  # else it is said what it is
+    known = f"; known formats: {format_names(registry())}" if refusal.is_riddle else ""
     return ProfileError(f"{source.label} {refusal.why}{known}")
 
 

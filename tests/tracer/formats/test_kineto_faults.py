@@ -223,6 +223,61 @@ def test_a_fault_of_our_own(kind: str, tmp_path: Path) -> None:
     assert set(told) - ALWAYS - {"times_out_of_range"} == set(doubts) - ALWAYS
 
 
+BASES = {
+    "now in ns": 1_764_700_000_000_000_000,
+    "2040 in ns": 2_208_988_800_000_000_000,
+    "before zero": -1_764_700_000_000_000_000,
+}
+
+
+@pytest.mark.parametrize("base", BASES.values(), ids=list(BASES))
+def test_times_at_a_base_that_no_clock_has_are_counted_from_there(
+    base: int, tmp_path: Path
+) -> None:
+    """The figures are those of the same profile at a base of 0; one event that is wild even so is set aside."""
+    profile = good(scale=SCALE, start_us=base)
+    relu = named(profile, "relu")[1]
+    relu["ts"] = 5
+    # fractions of a microsecond are kept
+    gemm = named(profile, "gemm")[0]
+    text = json.dumps(profile).replace(f'"ts": {gemm["ts"]},', f'"ts": {gemm["ts"]}.125,')
+    summary, trace = imported(saved(tmp_path / "p.json", text), tmp_path / "t.trnprof")
+    told = found(summary)
+    assert told["times_rebased"] == told["impossible_timestamp"] == told["times_out_of_range"] == 1
+    (ours,) = figures(trace)
+    clean = _scaled(SHORTER_RELU)
+    # the product begins the trace and ends where the elementwise kernel begins, while the all-reduce runs. 125 ns later its end lies
+    # in that kernel; 125 ns earlier (below zero) it leaves 125 ns to the all-reduce alone
+    later = {"span_ns": -125, "busy_ns": -125, "compute_ns": -125}
+    earlier = {"span_ns": 125, "busy_ns": 125, "non_compute_ns": 125, "overlap_ns": -125}
+    changed = {k: ours[k] - clean[k] for k in ours if ours[k] != clean[k]}
+    assert changed == (later if base > 0 else earlier)
+
+
+def test_ranks_at_such_a_base_keep_their_distance(tmp_path: Path) -> None:
+    base = BASES["now in ns"]
+    paths = []
+    for rank in range(2):
+        profile = good(rank=rank, scale=SCALE, start_us=base + 7 * rank)
+        profile["baseTimeNanoseconds"] = 1_700_000_000_000_000_000
+        paths.append(saved(tmp_path / f"rank{rank}.json", profile))
+    _, trace = imported(paths, tmp_path / "t.trnprof")
+    first = trace.events.join(trace.tracks.lazy().select("track_id", "rank"), on="track_id")
+    by_rank = first.group_by("rank").agg(pl.col("start_ns").min()).sort("rank").collect()
+    starts = by_rank.filter(pl.col("rank").is_not_null())["start_ns"].to_list()
+    assert starts[1] - starts[0] == 7000
+
+
+def test_one_wild_time_moves_nothing(tmp_path: Path) -> None:
+    profile = good(scale=SCALE)
+    named(profile, "relu")[1]["ts"] = 1_764_700_000_000_000_000
+    summary, trace = imported(saved(tmp_path / "p.json", profile), tmp_path / "t.trnprof")
+    told = found(summary)
+    assert "times_rebased" not in told
+    assert told["times_out_of_range"] == told["impossible_timestamp"] == 1
+    assert figures(trace) == [_scaled(SHORTER_RELU)]
+
+
 def test_what_a_long_kernel_covers_is_told(tmp_path: Path) -> None:
     profile = good(scale=SCALE)
     named(profile, "gemm")[0]["dur"] = 1_600_000

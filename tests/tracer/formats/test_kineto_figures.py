@@ -145,7 +145,8 @@ def test_modules_and_lines_are_those_that_ids_of_python_calls_say(importing: Imp
             call = by_id.get(call["args"]["Python parent id"])
         expected.append((op["name"], ".".join(modules) or None))
     _, trace = importing(path.name)
-    ours = trace.ops.sort("op_id").select(pl.col("name").cast(pl.String), "module_path").rows()
+    ops = trace.ops.sort("op_id").select(pl.col("name").cast(pl.String), "module_path")
+    ours = ops.collect().rows()
     assert ours == expected
     assert len({path for _, path in expected}) > 20
 

@@ -63,7 +63,7 @@ def later(frame: pl.DataFrame, by_ns: int) -> pl.DataFrame:
 def events_of(trace: Trace, by_ns: int = 0) -> dict[int, tuple[Any, ...]]:
     """All that is said of each event, its lane by path and number; one without length lies on any lane."""
     where, lanes = paths(trace), dict(trace.tracks.select("track_id", "lane").iter_rows())
-    ops = text(trace.ops).select("op_id", pl.col("name").alias("op"), *OF_OPERATIONS[1:])
+    ops = text(trace.ops.collect()).select("op_id", pl.col("name").alias("op"), *OF_OPERATIONS[1:])
     frame = later(text(trace.events.collect()), by_ns).join(
         ops, on="op_id", how="left", maintain_order="left"
     )

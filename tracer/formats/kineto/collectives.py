@@ -139,8 +139,7 @@ def add_collectives(
 def _frame(state: State, messages: Messages, groups: Groups, found: Collectives) -> pl.DataFrame:
     rows = state.work["row"][found.work]
     said = _said(messages, groups)
-    words = pl.Series(list(state.kernel_names), dtype=pl.String)
-    names = words.gather(state.work["name"][found.work])
+    of_kernel = _of_kernels(list(state.kernel_names))[state.work["name"][found.work]]
     frame = pl.DataFrame(
         {
             "row": rows,
@@ -149,14 +148,12 @@ def _frame(state: State, messages: Messages, groups: Groups, found: Collectives)
             "end_ns": state.stage.times("end_ns")[rows],
             "fingerprint": state.stage.times("fingerprint")[rows],
             "timeline": state.stage.times("timeline")[rows],
-            "kernel": names,
+            **of_kernel.to_dict(),
         }
     ).join(said, on="message", how="left", maintain_order="left")
-    kernel = pl.col("kernel")
     frame = frame.with_columns(
-        name=pl.coalesce("operation", kernel_operation(kernel), kernel_function(kernel)),
-        algorithm=kernel_algorithm(kernel),
-        dtype=pl.coalesce("dtype", kernel_dtype(kernel)),
+        name=pl.coalesce("operation", "kernel_operation"),
+        dtype=pl.coalesce("dtype", "kernel_dtype"),
         bytes=pl.max_horizontal("in_bytes", "out_bytes"),
         group=pl.coalesce("group", pl.lit(UNKNOWN_GROUP)),
         is_point_to_point=pl.col("is_point_to_point").fill_null(False),
@@ -168,6 +165,16 @@ def _frame(state: State, messages: Messages, groups: Groups, found: Collectives)
     numbered = frame.sort("start_ns", maintain_order=True).with_columns(sequence=ordinal)
     return numbered.sort("place").with_columns(
         group_seq=pl.when(pl.col("group_id").is_not_null()).then("sequence")
+    )
+
+
+def _of_kernels(names: list[str]) -> pl.DataFrame:
+    """What the name of a kernel says of a collective, a row a name."""
+    kernel = pl.col("kernel")
+    return pl.DataFrame({"kernel": names}, schema={"kernel": pl.String}).select(
+        kernel_operation=pl.coalesce(kernel_operation(kernel), kernel_function(kernel)),
+        algorithm=kernel_algorithm(kernel),
+        kernel_dtype=kernel_dtype(kernel),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -226,18 +227,19 @@ def _tell_lost(state: State, arrows: Arrows) -> None:
 
 
 def _tell_unlinked(state: State, rows: _Rows, linked: Bools) -> None:
-    lost = np.flatnonzero(~linked & (state.work["kind"] == Kind.KERNEL))
+    is_kernel = state.work["kind"] == Kind.KERNEL
+    lost = np.flatnonzero(~linked & is_kernel)
     if len(lost):
         row = int(state.work["row"][lost[0]])
         state.stage.audit.add(
             "unlinked_kernels",
             "note",
             state.label,
-            f"{len(lost)} of {int((state.work['kind'] == Kind.KERNEL).sum())} kernels have no launch in the profile; they were kept, "
-            "and belong to no step and no operator",
+            "kernels have no launch in the profile; they were kept, and belong to no step and no operator",
             unreliable="launch delays, queue lengths, figures by step and operator",
             count=len(lost),
             example=f"kernel at {int(rows.start_ns[row])} ns",
+            of=int(is_kernel.sum()),
         )
 
 
@@ -304,7 +306,7 @@ def _stage_ops_of_events(
         size[work] = state.work["bytes"]
         size[work[found.work]] = said["bytes"].fill_null(-1).to_numpy()
         state.stage.set_late("bytes", pa.array(size, mask=size < 0))
-        _set_dtypes(state, work[found.work], said["dtype"].to_list())
+        _set_dtypes(state, work[found.work], said["dtype"])
     state.stage.set_late("op_id", pa.array(op.astype(np.uint32), mask=op < 0))
 
 
@@ -338,13 +340,13 @@ def _collectives(
     return Collectives(chosen, message[chosen], op[chosen])
 
 
-def _set_dtypes(state: State, rows: Ints, dtypes: list[str | None]) -> None:
-    words = sorted({d for d in dtypes if d in _EVENT_DTYPES})
+def _set_dtypes(state: State, rows: Ints, dtypes: pl.Series) -> None:
+    words = sorted(_EVENT_DTYPES.intersection(dtypes.unique()))
     if not words:
         return
-    number = {word: code for code, word in enumerate(words)}
     codes = np.full(state.stage.rows, -1, np.int8)
-    codes[rows] = [number.get(d or "", -1) for d in dtypes]
+    numbers = dtypes.cast(pl.Enum(words), strict=False).to_physical()
+    codes[rows] = numbers.cast(pl.Int8).fill_null(-1).to_numpy()
     column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(words))
     state.stage.set_late("dtype", column)
 

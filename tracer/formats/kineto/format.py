@@ -93,6 +93,7 @@ def read(source: Source, stage: Stage) -> None:
 
 def _take(reader: Reader, block: EventBlock) -> None:
     """Stage the events of a block, and remember the others."""
+    block.settle_origin()
     kind, of_range = reader.kinds(block)
     counts = np.bincount(kind, minlength=len(Kind))
     if counts[Kind.METADATA]:

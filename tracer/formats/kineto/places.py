@@ -213,10 +213,11 @@ class Places:
     def _host_row(self, track: Track, several: bool) -> Timeline:
         name = self.names.get(("thread_name", track.process, track.thread), "")
         if not name:
-            name = track.thread if track.row == Row.SPAN else f"thread {track.thread}"
+            numbered = f"thread {track.thread}" if track.thread else "thread without number"
+            name = track.thread if track.row == Row.SPAN and track.thread else numbered
         if several and track.row in (Row.THREAD, Row.PYTHON):
             process = self._process_name(track.process, "process_name")
-            name = f"{process} {track.process}: {name}".strip()
+            name = ": ".join(part for part in (f"{process} {track.process}".strip(), name) if part)
         ending = _ENDINGS.get(track.row, "")
         order = track.place * _ROWS + track.row
         if track.row == Row.SPAN:

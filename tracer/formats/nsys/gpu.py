@@ -307,10 +307,10 @@ def _tell_unlinked(device: Device) -> None:
             "unlinked_kernels",
             "note" if device.linked else "warning",
             device.state.tables.label,
-            f"device events have no recorded call that launched them ({device.unlinked:,} of {device.linked + device.unlinked:,}); "
-            "they count in full, but have no launch and no step",
+            "device events have no recorded call that launched them; they count in full, but have no launch and no step",
             unreliable="launch delays and steps",
             count=device.unlinked,
+            of=device.linked + device.unlinked,
         )
 
 

@@ -49,8 +49,8 @@ TEXT: Final = "attributes"
 class OperationArguments:
     """Arguments that come from the operation of an event: op, module, phase, shapes, source."""
 
-    def __init__(self, ops: pl.DataFrame, interning: Interning) -> None:
-        rows = ops.sort("op_id")
+    def __init__(self, ops: pl.LazyFrame, interning: Interning) -> None:
+        rows = ops.sort("op_id").collect()
         self._op_id = rows["op_id"].to_numpy()
         line = pl.lit(":") + pl.col("source_line").cast(pl.String)
         columns = rows.select(

@@ -187,7 +187,8 @@ def tell_unlinked(state: State, linked: int, unlinked: int) -> None:
         "unlinked_kernels",
         "note" if linked else "warning",
         state.tables.label,
-        f"device events have no recorded call that launched them ({unlinked:,} of {linked + unlinked:,}); they count in full, but have no launch and no step",
+        "device events have no recorded call that launched them; they count in full, but have no launch and no step",
         unreliable="launch delays and steps",
         count=unlinked,
+        of=linked + unlinked,
     )

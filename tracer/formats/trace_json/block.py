@@ -24,6 +24,7 @@ from trnprof.tracer.formats.trace_json.simd import PADDING
 
 _EMPTY: Final = np.empty(0, np.uint8)
 _FINGERPRINT_SEED: Final = np.uint64(0x243F6A8885A308D3)
+_FAR_US: Final = json_decimals.FAR_NS // 1000
 _WINDOWS_PATH: Final = re.compile(rb"[A-Za-z]:\\[a-tv-z]")
 
 
@@ -39,6 +40,7 @@ class Shared:
         keys: combinations of fields met so far: (value → code, values by code).
         excluding: names for ``attributes``.
         seed: of hash tables.
+        origin_us: what times are counted from, a multiple of _FAR_US; None until the first times are met, which counts as 0.
     """
 
     members: tuple[str, ...]
@@ -52,6 +54,7 @@ class Shared:
         default_factory=dict
     )
     seed: np.uint64 = field(default_factory=json_texts.random_seed)
+    origin_us: int | None = None
 
     def number(self, name: str) -> int:
         """Of a field, by name; fields of the arguments begin with ``args.``."""
@@ -101,7 +104,8 @@ class EventBlock:
             edges if index is None else (edge[index] for edge in edges)
         )
         self._columns: dict[str, json_decimals.Column] = {}
-        self._texts: dict[str, tuple[NDArray[np.int32], pa.DictionaryArray]] = {}
+        self._codes: dict[str, tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
+        self._texts: dict[str, pa.DictionaryArray] = {}
         self.rows = len(self._first)
         self.position = origin + int(self._first[0]) if self.rows else origin
 
@@ -151,7 +155,7 @@ class EventBlock:
             more than 2^62 ns from zero are cut to that, with a finding.
         """
         start, end, has_ts, has_dur, has_cut = json_decimals.times(
-            self._base, self._column("ts"), self._column("dur")
+            self._base, self._column("ts"), self._column("dur"), self._shared.origin_us or 0
         )
         if has_cut.any():
             row = int(has_cut.argmax())
@@ -165,12 +169,45 @@ class EventBlock:
             )
         return start, end, has_ts, has_dur
 
+    def settle_origin(self) -> None:
+        """Count all times of the scan from near the first ones, if most of these are too far from zero to be nanoseconds in 64 bits.
+
+        The origin is a round number, so that profiles of one job that are written alike get the same.
+        """
+        if self._shared.origin_us is not None:
+            return
+        stamps = self.floats("ts")
+        stamps = stamps[np.isfinite(stamps)]
+        if not len(stamps):
+            return
+        is_far = np.abs(stamps) >= _FAR_US
+        middle = float(np.median(stamps[is_far])) if 2 * is_far.sum() > len(stamps) else 0.0
+        is_readable = abs(middle) < json_decimals.FAR_NS
+        self._shared.origin_us = _FAR_US * round(middle / _FAR_US) if is_readable else 0
+        if self._shared.origin_us:
+            self._shared.faults.add(
+                "times_rebased",
+                "warning",
+                "most times are more than 146 years from zero and are counted from near them: ts and dur must be microseconds, not nanoseconds",
+                self.position,
+                unreliable="all lengths and rates",
+            )
+
     def texts(self, field: str) -> pa.DictionaryArray:
         """Texts: strings without their escapes, other values as they are written, null where there is none.
 
         Bytes that are not UTF-8 become U+FFFD.
         """
-        return self._coded_texts(field)[1]
+        if field not in self._texts:
+            codes, firsts = self._written(field)
+            decoded = self._decoded(field, firsts)
+            if isinstance(decoded, list):  # what is written differently may be the same text
+                number = {text: i for i, text in enumerate(dict.fromkeys(decoded))}
+                codes = np.array([*(number[text] for text in decoded), -1], np.int32)[codes]
+                decoded = pa.array(list(number), pa.string())
+            indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
+            self._texts[field] = pa.DictionaryArray.from_arrays(indices, decoded)
+        return self._texts[field]
 
     def keys(self, *fields: str) -> tuple[NDArray[np.int64], list[tuple[Any, ...]]]:
         """Number the combinations of texts of some fields, the same in all blocks of a scan.
@@ -179,19 +216,15 @@ class EventBlock:
             (code of each event, from 0; the combinations by code, of all blocks so far, None where a field is missing).
         """
         by_value, known = self._shared.keys.setdefault(fields, ({}, []))
-        codes, columns = zip(*(self._coded_texts(name) for name in fields), strict=True)
-        combined, firsts = codes[0], None
-        for more in codes[1:]:
-            combined, firsts = json_texts.distinct_pairs(combined, more, self._shared.seed)
-        if firsts is None:
+        combined, firsts = self._written(fields[0])
+        for more in fields[1:]:
+            codes, more_firsts = self._written(more)
+            if len(more_firsts):
+                combined, firsts = json_texts.distinct_pairs(combined, codes, self._shared.seed)
+        if (combined < 0).any():
             combined, firsts = json_texts.distinct_pairs(combined, combined, self._shared.seed)
-        mapping = np.empty(len(firsts) + 1, np.int64)
-        dictionaries = [column.dictionary.to_pylist() for column in columns]
-        for code, row in enumerate(firsts.tolist()):
-            value = tuple(
-                words[c] if (c := int(part[row])) >= 0 else None
-                for words, part in zip(dictionaries, codes, strict=True)
-            )
+        mapping = np.empty(len(firsts), np.int64)
+        for code, value in enumerate(zip(*(self._words(f, firsts) for f in fields), strict=True)):
             if value not in by_value:
                 by_value[value] = len(known)
                 known.append(value)
@@ -265,20 +298,24 @@ class EventBlock:
             self._columns[field] = start, length, kind
         return self._columns[field]
 
-    def _coded_texts(self, field: str) -> tuple[NDArray[np.int32], pa.DictionaryArray]:
-        """Codes of the distinct texts of a field, -1 where there is none, and the texts."""
-        if field not in self._texts:
-            codes, firsts = json_texts.distinct_texts(
+    def _written(self, field: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Codes of what is written in a field, -1 where there is nothing, and the row of the first appearance of each."""
+        if field not in self._codes:
+            self._codes[field] = json_texts.distinct_texts(
                 self._base, *self._column(field), self._shared.seed
             )
-            decoded = self._decoded(field, firsts)
-            if isinstance(decoded, list):  # what is written differently may be the same text
-                number = {text: i for i, text in enumerate(dict.fromkeys(decoded))}
-                codes = np.array([*(number[text] for text in decoded), -1], np.int32)[codes]
-                decoded = pa.array(list(number), pa.string())
-            indices = pa.array(codes, mask=codes < 0) if (codes < 0).any() else pa.array(codes)
-            self._texts[field] = codes, pa.DictionaryArray.from_arrays(indices, decoded)
-        return self._texts[field]
+        return self._codes[field]
+
+    def _words(self, field: str, rows: NDArray[np.int64]) -> list[str | None]:
+        """Texts of a field in some rows, None where there is none."""
+        words: list[str | None] = [None] * len(rows)
+        there = np.flatnonzero(self._column(field)[2][rows] > json_codes.BARE)
+        if len(there):
+            decoded = self._decoded(field, rows[there])
+            texts = decoded if isinstance(decoded, list) else decoded.to_pylist()
+            for at, text in zip(there.tolist(), texts, strict=True):
+                words[at] = text
+        return words
 
     def _decoded(self, field: str, firsts: NDArray[np.int64]) -> pa.StringArray | list[str]:
         """Texts of the rows; an Arrow array if they are texts as they are, else a list."""

@@ -206,18 +206,33 @@ def _has_text(kind: Any) -> Any:
     return NUMBER <= kind <= ESCAPED
 
 
-def times(base: int, ts: Column, dur: Column) -> tuple[Ints, Ints, Bools, Bools, Bools]:
-    """(start_ns, end_ns, has_ts, has_dur, has_cut) of every row; end = start where there is no duration."""
+def times(
+    base: int, ts: Column, dur: Column, origin_us: int = 0
+) -> tuple[Ints, Ints, Bools, Bools, Bools]:
+    """(start_ns, end_ns, has_ts, has_dur, has_cut) of every row, counted from an origin; end = start where there is no duration."""
     rows = len(ts[0])
     out = (np.zeros(rows, np.int64), np.zeros(rows, np.int64))
     said = (np.zeros(rows, np.bool_), np.zeros(rows, np.bool_), np.zeros(rows, np.bool_))
-    _times(base, *ts, *dur, *out, *said)
+    _times(base, *ts, *dur, np.int64(origin_us), *out, *said)
     return *out, *said
 
 
 @compiled
+def _since(base: Any, start: Any, end: Any, origin_us: Any) -> Any:
+    """What ``decimal_parts`` gives of a time in microseconds, in nanoseconds from an origin."""
+    if origin_us == 0:
+        return decimal_parts(base, start, end, _MICROSECONDS)
+    state, whole, fraction = decimal_parts(base, start, end, _UNITS)
+    whole -= origin_us
+    if state == _CUT or abs(whole) >= FAR_NS // 1000:
+        return _CUT, FAR_NS if whole > 0 else -FAR_NS, np.int64(0)
+    fraction *= 1000
+    return state, whole * 1000 + fraction // FRACTION_UNITS, fraction % FRACTION_UNITS
+
+
+@compiled
 def _times(
-    base: Any, ts_start: Any, ts_length: Any, ts_kind: Any, dur_start: Any, dur_length: Any, dur_kind: Any,
+    base: Any, ts_start: Any, ts_length: Any, ts_kind: Any, dur_start: Any, dur_length: Any, dur_kind: Any, origin_us: Any,
     start_ns: Any, end_ns: Any, has_ts: Any, has_dur: Any, has_cut: Any,
 ) -> None:  # fmt: skip
     half = FRACTION_UNITS // 2
@@ -225,7 +240,7 @@ def _times(
         whole, fraction = np.int64(0), np.int64(0)
         if _has_text(ts_kind[r]):
             low = np.int64(ts_start[r])
-            state, whole, fraction = decimal_parts(base, low, low + ts_length[r], _MICROSECONDS)
+            state, whole, fraction = _since(base, low, low + ts_length[r], origin_us)
             has_ts[r] = state > 0
             has_cut[r] = state == _CUT
         start_ns[r] = whole + (fraction >= half)
