@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trnprof.emulator.system import Core
+from trnprof.emulator.core import Core
 
 PS_PER_NS = 1000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -63,26 +63,59 @@ class Description:
         Raises:
             SystemDescriptionError: a key is missing, unknown, or its value is of another type.
         """
-        table = self._table(prefix)
+        table = self.table_of(prefix)
         hints = get_type_hints(kind)
-        wanted = [f.name for f in fields(kind) if f.name not in given]  # type: ignore[arg-type]
+        wanted = [f for f in fields(kind) if f.name not in given]  # type: ignore[arg-type]
+        names = [f.name for f in wanted]
         for key in table:
-            if key not in wanted and key not in given:
-                raise self.fail(f"{prefix}.{key}", f"unknown key; known are {', '.join(wanted)}")
-        values = {name: self._value(prefix, name, table, hints[name]) for name in wanted}
+            if key not in names and key not in given:
+                raise self.fail(f"{prefix}.{key}", f"unknown key; known are {', '.join(names)}")
+        values = {
+            f.name: self._value(prefix, f.name, table, hints[f.name])
+            for f in wanted
+            if f.name in table or f.default is MISSING
+        }
         return kind(**values, **given)
 
     def numbers(self, prefix: str) -> dict[str, float]:
-        """A table whose keys are free and whose values are positive numbers."""
-        table = self._table(prefix)
+        """A table whose keys are free and whose values are positive numbers; empty where there is none."""
+        if not self.has(prefix):
+            return {}
+        table = self.table_of(prefix)
         return {key: self._value(prefix, key, table, float) for key in table}
 
-    def _table(self, prefix: str) -> dict[str, Any]:
+    def texts(self, prefix: str) -> dict[str, str]:
+        """A table whose keys are free and whose values are texts; empty where there is none."""
+        if not self.has(prefix):
+            return {}
+        table = self.table_of(prefix)
+        for key, value in table.items():
+            if not _is_text(value):
+                raise self.fail(f"{prefix}.{key}", f"expected text, found {_shown(value)}")
+        return table
+
+    def has(self, prefix: str) -> bool:
+        """Whether there is anything of this dotted name."""
         table: Any = self.table
-        for part in prefix.split(".") if prefix else ():
+        for part in prefix.split("."):
+            if not isinstance(table, dict) or part not in table:
+                return False
+            table = table[part]
+        return True
+
+    def table_of(self, prefix: str) -> dict[str, Any]:
+        """A table by its dotted name.
+
+        Raises:
+            SystemDescriptionError: it is missing, or no table.
+        """
+        table: Any = self.table
+        for part in prefix.split("."):
             table = table.get(part)
-            if not isinstance(table, dict):
+            if table is None:
                 raise self.fail(prefix, "this table is missing")
+            if not isinstance(table, dict):
+                raise self.fail(prefix, f"expected a table, found {_shown(table)}")
         return dict(table)
 
     def _value(self, prefix: str, name: str, table: dict[str, Any], hint: Any) -> Any:
@@ -98,11 +131,15 @@ class Description:
             if not isinstance(value, str):
                 raise self.fail(key, f"expected text, found {value!r}")
             return value
+        if "tuple[str" in str(hint):
+            if not isinstance(value, list) or not value or not all(map(_is_text, value)):
+                raise self.fail(key, f"expected a list of names, found {_shown(value)}")
+            return tuple(value)
         if "tuple" in str(hint):
             if not isinstance(value, list) or not value:
                 raise self.fail(key, f"expected a list of numbers, found {_shown(value)}")
             return tuple(self._number(key, v, whole="int" in str(hint)) for v in value)
-        return self._number(key, value, whole=hint is int)
+        return self._number(key, value, whole="int" in str(hint))
 
     def _number(self, key: str, value: Any, *, whole: bool) -> float:
         if not _is_number(value) or not 0 <= value <= LARGEST:
@@ -115,7 +152,8 @@ class Description:
         for name, raw in table.items():
             key = f"{prefix}.{name}" if prefix else name
             if not isinstance(raw, dict) or key == "sources":
-                if _is_number(raw) and key != "schema":
+                bare = any(map(_is_number, raw)) if isinstance(raw, list) else _is_number(raw)
+                if bare and key != "schema":
                     raise self.fail(key, 'a number needs its source: { value = …, source = "…" }')
                 continue
             if not is_figure(raw):
@@ -132,17 +170,23 @@ class Description:
             )
 
     def _line_of(self, table: str, name: str) -> int:
-        """The line where a key stands, or its table's, or 1."""
-        current, table_line = "", 1
+        """The line where a key stands, or what it would be a part of, or 1."""
+        wanted = f"{table}.{name}" if table else name
+        current, nearest, line_of_nearest = "", "", 1
         for number, line in enumerate(self._text.splitlines(), start=1):
             stripped = line.strip()
             if stripped.startswith("["):
-                current = stripped.split("]")[0].strip("[ ")
-                if current == table:
-                    table_line = number
-            elif current == table and stripped.split("=")[0].strip() == name:
+                found = current = stripped.split("]")[0].strip("[ ")
+            elif "=" in stripped:
+                key = stripped.split("=")[0].replace('"', "").strip()
+                found = f"{current}.{key}" if current else key
+            else:
+                continue
+            if found == wanted:
                 return number
-        return table_line
+            if wanted.startswith(f"{found}.") and len(found) > len(nearest):
+                nearest, line_of_nearest = found, number
+        return line_of_nearest
 
 
 def read_description(path: Path) -> Description:

@@ -27,7 +27,8 @@ def check_graph(graph: TaskGraph, state: ServerState | None, names: Names = None
 
     Raises:
         GraphError: an array of the wrong type, shape or length; offsets that are no CSR offsets; a negative duration,
-            release, occupancy or lag; a dependency or server that does not exist; times whose sum exceeds int64.
+            release or occupancy; a lag that reaches back beyond the start of the task waited for; a dependency or server
+            that does not exist; times whose sum exceeds int64.
     """
     tasks, servers = len(graph), len(graph.in_order)
     for name in _TASK_ARRAYS:
@@ -46,7 +47,7 @@ def check_graph(graph: TaskGraph, state: ServerState | None, names: Names = None
     _check_range("server_ids", graph.server_ids, graph.server_offsets, 0, servers - 1, names)
     _check_range("occupancy_ps", graph.occupancy_ps, graph.server_offsets, 0, MAX_TIME_PS, names)
     _check_range("dependencies", graph.dependencies, graph.dependency_offsets, 0, tasks - 1, names)
-    _check_range("lag_ps", graph.lag_ps, graph.dependency_offsets, 0, MAX_TIME_PS, names)
+    _check_lags(graph, names)
     if state is not None:
         _check_state(state, servers)
     _check_sum(graph, state)
@@ -187,6 +188,19 @@ def _check_range(
     )
 
 
+def _check_lags(graph: TaskGraph, names: Names) -> None:
+    if graph.lag_ps.min(initial=0) >= 0:
+        return
+    early = graph.lag_ps < -graph.duration_ps[graph.dependencies]
+    if early.any():
+        at = int(np.argmax(early))
+        source = int(graph.dependencies[at])
+        raise GraphError(
+            f"{describe_task(_owner(graph.dependency_offsets, at), names)}: lag_ps[{at}] is {graph.lag_ps[at]}; it must be at"
+            f" least -{graph.duration_ps[source]}, or it starts before {describe_task(source, names)} does"
+        )
+
+
 def _check_state(state: ServerState, servers: int) -> None:
     _check_array("free_ps of the carried state", state.free_ps, servers)
     _check_array("last_task of the carried state", state.last_task, servers)
@@ -206,7 +220,7 @@ def _check_state(state: ServerState, servers: int) -> None:
 def _check_sum(graph: TaskGraph, state: ServerState | None) -> None:
     """No path is longer than the sum of everything on it."""
     total = float(graph.release_ps.max(initial=0))
-    for part in (graph.duration_ps, graph.occupancy_ps, graph.lag_ps):
+    for part in (graph.duration_ps, graph.occupancy_ps, np.maximum(graph.lag_ps, 0)):
         total += float(part.sum(dtype=np.float64))
     if state is not None:
         total += float(state.free_ps.max(initial=0))

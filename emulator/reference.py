@@ -2,9 +2,9 @@
 
 A task *arrives* when its dependencies are met and everything before it in its in-order queues has been placed; its
 key is the time at which it is ready and those queues are free. The heap hands out arrived tasks by (key, index). Keys
-never fall, because whatever a placed task lets arrive has a key no earlier than its start. Each is placed at
-``max(key, free times of its shared servers)``, so a shared server serves in order of arrival, and what is reserved for
-a task stays reserved: nothing is moved into a gap before it.
+never fall, because whatever a placed task lets arrive has a key no earlier than its start (lags reach back no
+further). Each is placed at ``max(key, free times of its shared servers)``, so a shared server serves in order of
+arrival, and what is reserved for a task stays reserved: nothing is moved into a gap before it.
 """
 
 from __future__ import annotations

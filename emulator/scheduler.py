@@ -21,7 +21,7 @@ COMPILE_SECONDS = 5
 def schedule(graph: TaskGraph, state: ServerState | None = None, names: Names = None) -> Schedule:
     """Place every task of a graph; see taskgraph for what that means.
 
-    Takes O((n + e + s) log r) for r tasks ready at once.
+    Takes O((n + e + s) log r) for r tasks ready at once, and O(n + e + s) where tasks are served in the order of their index.
 
     Args:
         graph: the tasks.
@@ -35,28 +35,28 @@ def schedule(graph: TaskGraph, state: ServerState | None = None, names: Names = 
     from trnprof.emulator import scheduler_kernel as kernel
 
     held = kernel.Held(
-        _frozen(graph.server_offsets),
-        _frozen(graph.server_ids, np.int32),
-        _frozen(graph.occupancy_ps),
-        _frozen(graph.in_order, np.bool_),
+        frozen(graph.server_offsets),
+        frozen(graph.server_ids, np.int32),
+        frozen(graph.occupancy_ps),
+        frozen(graph.in_order, np.bool_),
     )
-    dependency_offsets = _frozen(graph.dependency_offsets)
-    pending = np.diff(dependency_offsets).astype(np.int32)
-    followers, repeated = kernel.link_queues(held, pending)
+    edges = kernel.Edges(
+        frozen(graph.dependency_offsets), frozen(graph.dependencies), frozen(graph.lag_ps)
+    )
+    course = kernel.Course(
+        graph.release_ps.astype(np.int64),
+        -2 - graph.release_blocker.astype(np.int64),
+        *_servers(len(graph.in_order), state),
+    )
+    start, end, pending, repeated = kernel.place_tasks(
+        frozen(graph.duration_ps), held, edges, course
+    )
     if repeated >= 0:
         raise_held_twice(graph, repeated, names)
-    dependents = kernel.link_dependents(
-        dependency_offsets, _frozen(graph.dependencies), _frozen(graph.lag_ps)
-    )
-    waiters = kernel.Waiters(*dependents, followers)
-    ready, blocker = graph.release_ps.astype(np.int64), -2 - graph.release_blocker.astype(np.int64)
-    free, holder = _servers(len(graph.in_order), state)
-    start, end, placed = kernel.place_tasks(
-        _frozen(graph.duration_ps), held, waiters, pending, ready, blocker, free, holder
-    )
-    if placed < len(graph):
+    if pending.any():
         raise_cycle(graph, pending > 0, names)
-    return Schedule(start, end, ready, blocker, ServerState(free, holder))
+    servers = ServerState(course.free, course.holder)
+    return Schedule(start, end, course.ready, course.blocker, servers)
 
 
 def carry_state(state: ServerState, task_ids: NDArray[np.integer]) -> ServerState:
@@ -95,8 +95,8 @@ def _servers(count: int, state: ServerState | None) -> tuple[I64, I64]:
     return state.free_ps.astype(np.int64), -2 - state.last_task.astype(np.int64)
 
 
-def _frozen(array: NDArray[Any], dtype: DTypeLike = np.int64) -> NDArray[Any]:
-    """A contiguous read-only view, copied only if need be: one array type, so that numba compiles once."""
+def frozen(array: NDArray[Any], dtype: DTypeLike = np.int64) -> NDArray[Any]:
+    """A contiguous read-only view, copied only if need be: one array type, so that compiled functions are compiled once."""
     view = np.ascontiguousarray(array, dtype).view()
     view.flags.writeable = False
     return view

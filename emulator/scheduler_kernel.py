@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trnprof.emulator.heap import drop_least, push
 from trnprof.emulator.taskgraph import I32, I64
-from trnprof.tracer.compiled import compiled
+from trnprof.tracer.compiled import compiled, inlined
 
 
 class Held(NamedTuple):
@@ -23,6 +24,30 @@ class Held(NamedTuple):
     server_ids: I32
     occupancy_ps: I64
     in_order: NDArray[np.bool_]
+
+
+class Edges(NamedTuple):
+    """What each task waits for, as in TaskGraph: CSR offsets, then an entry a dependency."""
+
+    offsets: I64
+    dependencies: I64
+    lag_ps: I64
+
+
+class Course(NamedTuple):
+    """What placing changes.
+
+    Attributes:
+        ready: int64[n], first the releases; in the end when each was ready.
+        blocker: int64[n], first the releases' blockers as -2 - id; in the end what bound each start.
+        free: int64[servers].
+        holder: int64[servers].
+    """
+
+    ready: I64
+    blocker: I64
+    free: I64
+    holder: I64
 
 
 class Waiters(NamedTuple):
@@ -43,28 +68,28 @@ class Waiters(NamedTuple):
 
 
 @compiled
-def link_dependents(offsets: I64, dependencies: I64, lag_ps: I64) -> tuple[I32, I32, I64]:
+def link_dependents(edges: Edges) -> tuple[I32, I32, I64]:
     """Turn dependencies into dependents by counting sort.
 
     Returns:
         int32[n + 1] CSR offsets, int32[e] dependents, each with int64[e] its lag; by task, then by dependent.
     """
-    tasks = len(offsets) - 1
+    tasks = len(edges.offsets) - 1
     ends = np.zeros(tasks + 1, np.int32)
-    for source in dependencies:
+    for source in edges.dependencies:
         ends[source + 1] += 1
     for task in range(tasks):
         ends[task + 1] += ends[task]
     # ends[task] is where the dependents of task begin; writing them advances it to where they end
-    dependents = np.empty(len(dependencies), np.int32)
-    lags = np.empty(len(dependencies), np.int64)
+    dependents = np.empty(len(edges.dependencies), np.int32)
+    lags = np.empty(len(edges.dependencies), np.int64)
     for task in range(tasks):
-        for edge in range(offsets[task], offsets[task + 1]):
-            source = dependencies[edge]
+        for edge in range(edges.offsets[task], edges.offsets[task + 1]):
+            source = edges.dependencies[edge]
             slot = ends[source]
             ends[source] = slot + 1
             dependents[slot] = task
-            lags[slot] = lag_ps[edge]
+            lags[slot] = edges.lag_ps[edge]
     for task in range(tasks, 0, -1):
         ends[task] = ends[task - 1]
     ends[0] = 0
@@ -95,45 +120,7 @@ def link_queues(held: Held, pending: I32) -> tuple[I32, int]:
     return followers, -1
 
 
-@compiled
-def _push(keys: I64, tasks: I32, size: int, key: int, task: int) -> None:
-    """Add to a binary heap of ``size`` entries, least (key, task) first."""
-    child = size
-    while child > 0:
-        parent = (child - 1) >> 1
-        if keys[parent] < key or (keys[parent] == key and tasks[parent] < task):
-            break
-        keys[child] = keys[parent]
-        tasks[child] = tasks[parent]
-        child = parent
-    keys[child] = key
-    tasks[child] = task
-
-
-@compiled
-def _drop_least(keys: I64, tasks: I32, size: int) -> None:
-    """Remove the least of ``size`` entries: its place sinks to a leaf, and the last entry rises from there."""
-    last = size - 1
-    key, task = keys[last], tasks[last]
-    hole, child = 0, 1
-    while child < last:
-        other = child + 1
-        if other < last and (
-            keys[other] < keys[child]
-            or (keys[other] == keys[child] and tasks[other] < tasks[child])
-        ):
-            child = other
-        if key < keys[child] or (key == keys[child] and task < tasks[child]):
-            break
-        keys[hole] = keys[child]
-        tasks[hole] = tasks[child]
-        hole = child
-        child = 2 * hole + 1
-    keys[hole] = key
-    tasks[hole] = task
-
-
-@compiled
+@inlined
 def _foremost(blocker: int, other: int) -> int:
     """The lower index of this graph, else the lower id of an earlier one (-2 - id), else -1."""
     if other == -1 or (blocker >= 0 and other < 0):
@@ -143,7 +130,7 @@ def _foremost(blocker: int, other: int) -> int:
     return min(blocker, other) if blocker >= 0 else max(blocker, other)
 
 
-@compiled
+@inlined
 def _arrival(task: int, ready: int, held: Held, free: I64) -> int:
     """When a task is ready and its queues are free."""
     key = ready
@@ -154,7 +141,7 @@ def _arrival(task: int, ready: int, held: Held, free: I64) -> int:
     return key
 
 
-@compiled
+@inlined
 def _place(
     task: int, key: int, ready: int, bound: int, held: Held, free: I64, holder: I64
 ) -> tuple[int, int]:
@@ -177,16 +164,60 @@ def _place(
 
 
 @compiled
-def place_tasks(
+def place_in_order(
+    duration_ps: I64, held: Held, edges: Edges, course: Course, start: I64, end: I64
+) -> bool:
+    """Place tasks by their index, as long as the event loop serves each server in that order: no heap, no dependents.
+
+    Where each task waits for lower ones only, the loop takes them by (key, index): what a placed task lets arrive has no lower key, and a higher
+    index. So a shared server serves by (key, index), and both agree if keys never fall from one index to the next that it serves.
+
+    Args:
+        duration_ps: int64[n].
+        held: the servers of each task.
+        edges: what each waits for.
+        course: updated; of no use unless all are placed.
+        start: int64[n], written.
+        end: int64[n], written.
+
+    Returns:
+        Whether all are placed.
+    """
+    ready, blocker, free, holder = course.ready, course.blocker, course.free, course.holder
+    last_key, seen_by = np.full(len(free), -1, np.int64), np.full(len(free), -1, np.int64)
+    for task in range(len(duration_ps)):
+        for edge in range(edges.offsets[task], edges.offsets[task + 1]):
+            source = edges.dependencies[edge]
+            if source >= task:
+                return False
+            met = end[source] + edges.lag_ps[edge]
+            if met > ready[task]:
+                ready[task], blocker[task] = met, source
+            elif met == ready[task]:
+                blocker[task] = _foremost(blocker[task], source)
+        key = _arrival(task, ready[task], held, free)
+        for pair in range(held.offsets[task], held.offsets[task + 1]):
+            server = held.server_ids[pair]
+            if seen_by[server] == task or (key < last_key[server] and not held.in_order[server]):
+                return False
+            last_key[server], seen_by[server] = key, task
+        start[task], blocker[task] = _place(
+            task, key, ready[task], blocker[task], held, free, holder
+        )
+        end[task] = start[task] + duration_ps[task]
+    return True
+
+
+@compiled
+def place_by_events(
     duration_ps: I64,
     held: Held,
     waiters: Waiters,
     pending: I32,
-    ready: I64,
-    blocker: I64,
-    free: I64,
-    holder: I64,
-) -> tuple[I64, I64, int]:
+    course: Course,
+    start: I64,
+    end: I64,
+) -> None:
     """The event loop.
 
     Args:
@@ -194,27 +225,22 @@ def place_tasks(
         held: the servers of each task.
         waiters: who waits for each task.
         pending: int32[n], for how many dependencies and queues each waits; all 0 on return unless there is a cycle.
-        ready: int64[n], the releases; on return when each was ready.
-        blocker: int64[n], the releases' blockers as -2 - id; on return what bound each start.
-        free: int64[servers], updated.
-        holder: int64[servers], updated.
-
-    Returns:
-        Starts and ends, int64[n], and how many tasks were placed.
+        course: updated.
+        start: int64[n], written.
+        end: int64[n], written.
     """
+    ready, blocker, free, holder = course.ready, course.blocker, course.free, course.holder
     tasks = len(duration_ps)
-    start, end = np.empty(tasks, np.int64), np.empty(tasks, np.int64)
     keys, heap = np.empty(tasks, np.int64), np.empty(tasks, np.int32)
-    size = placed = 0
+    size = 0
     for task in range(tasks):
         if pending[task] == 0:
-            _push(keys, heap, size, _arrival(task, ready[task], held, free), task)
+            push(keys, heap, size, _arrival(task, ready[task], held, free), task)
             size += 1
     while size > 0:
         task, key = heap[0], keys[0]
-        _drop_least(keys, heap, size)
+        drop_least(keys, heap, size)
         size -= 1
-        placed += 1
         start[task], blocker[task] = _place(
             task, key, ready[task], blocker[task], held, free, holder
         )
@@ -228,13 +254,48 @@ def place_tasks(
                 blocker[waiting] = _foremost(blocker[waiting], task)
             pending[waiting] -= 1
             if pending[waiting] == 0:
-                _push(keys, heap, size, _arrival(waiting, ready[waiting], held, free), waiting)
+                push(keys, heap, size, _arrival(waiting, ready[waiting], held, free), waiting)
                 size += 1
         for pair in range(held.offsets[task], held.offsets[task + 1]):
             waiting = waiters.followers[pair]
             if waiting >= 0:
                 pending[waiting] -= 1
                 if pending[waiting] == 0:
-                    _push(keys, heap, size, _arrival(waiting, ready[waiting], held, free), waiting)
+                    push(keys, heap, size, _arrival(waiting, ready[waiting], held, free), waiting)
                     size += 1
-    return start, end, placed
+
+
+@compiled
+def place_tasks(
+    duration_ps: I64, held: Held, edges: Edges, course: Course
+) -> tuple[I64, I64, I32, int]:
+    """Place all tasks, in the order of their index if that will do.
+
+    Args:
+        duration_ps: int64[n].
+        held: the servers of each task.
+        edges: what each waits for.
+        course: updated.
+
+    Returns:
+        Starts and ends, int64[n]; int32[n], for how many each still waits, above 0 on a cycle and behind it (empty if there is none); the
+        first pair that holds a server for the second time (nothing is placed then), -1 if none does.
+    """
+    tasks = len(duration_ps)
+    start, end = np.empty(tasks, np.int64), np.empty(tasks, np.int64)
+    tried = Course(
+        course.ready.copy(), course.blocker.copy(), course.free.copy(), course.holder.copy()
+    )
+    if place_in_order(duration_ps, held, edges, tried, start, end):
+        course.ready[:], course.blocker[:] = tried.ready, tried.blocker
+        course.free[:], course.holder[:] = tried.free, tried.holder
+        return start, end, np.empty(0, np.int32), -1
+    pending = np.empty(tasks, np.int32)
+    for task in range(tasks):
+        pending[task] = edges.offsets[task + 1] - edges.offsets[task]
+    followers, repeated = link_queues(held, pending)
+    if repeated < 0:
+        offsets, dependents, lag_ps = link_dependents(edges)
+        waiters = Waiters(offsets, dependents, lag_ps, followers)
+        place_by_events(duration_ps, held, waiters, pending, course, start, end)
+    return start, end, pending, repeated

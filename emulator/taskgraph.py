@@ -5,7 +5,9 @@ Semantics, shared by ``scheduler`` (compiled) and ``reference`` (readable):
 * A task becomes *ready* when every dependency has ended and the lag of that edge has passed (and not before its
   ``release_ps``).
 * It starts at ``max(ready, free time of every server it needs)``, holds server k for ``occupancy_ps[k]`` from its
-  start, and ends at ``start + duration_ps``. Dependents see ``end + lag``.
+  start, and ends at ``start + duration_ps``. Dependents see ``end + lag``. A lag may be negative, down to the duration
+  of the task waited for: a dependent may begin while it runs (cut-through: a link passes on what has come so far), but
+  never before it starts, so that time does not run backwards.
 * A server is *in order* (an engine queue: tasks start in the order of their index, so a task that is not ready blocks
   those behind it) or *shared* (first come, first served by the time a task is ready and its in-order servers are
   free; ties go to the lowest index of those that wait).
@@ -40,7 +42,7 @@ class TaskGraph:
         occupancy_ps: int64[s], how long each is held from the start of the task.
         dependency_offsets: int64[n + 1], CSR offsets into the two arrays below.
         dependencies: int64[e], index of the task waited for.
-        lag_ps: int64[e], time beyond its end.
+        lag_ps: int64[e], time beyond its end, at least minus its duration.
         in_order: bool[servers], which servers are queues.
     """
 

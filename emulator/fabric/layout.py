@@ -61,7 +61,7 @@ def lay_out(topology: Topology, tier: Tier) -> TierLayout:
     offset_of_place[place] = offset
     leaves, switch = 0, np.zeros(topology.chips, np.int64)
     if tier.kind == SWITCH and size > 1:
-        leaves = leaves_of(topology, tier)
+        leaves = topology.leaves_of(tier)
         within = tier.leaf or tier.spans
         outside = [row for row, name in enumerate(topology.coordinates) if name not in tier.spans]
         above = [row for row in spanned if topology.coordinates[row] not in within]
@@ -70,15 +70,10 @@ def lay_out(topology: Topology, tier: Tier) -> TierLayout:
     return TierLayout(size, topology.chips // size, leaves, place, offset, offset_of_place, switch)
 
 
-def leaves_of(topology: Topology, tier: Tier) -> int:
-    """How many switches a group of a switch tier has."""
-    return topology.size_of(tier.spans) // topology.size_of(tier.leaf or tier.spans)
-
-
 def first_switches(topology: Topology) -> tuple[int, ...]:
     """The node of the first switch of each tier, and one past the last of all."""
     counts = [
-        topology.chips // topology.size_of(tier.spans) * leaves_of(topology, tier)
+        topology.chips // topology.size_of(tier.spans) * topology.leaves_of(tier)
         if tier.kind == SWITCH and topology.size_of(tier.spans) > 1
         else 0
         for tier in topology.tiers

@@ -9,7 +9,7 @@ import numpy as np
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.chains import tier_chains
 from trnprof.emulator.fabric.fabric import I64
-from trnprof.emulator.fabric.layout import coordinate_values, leaves_of
+from trnprof.emulator.fabric.layout import coordinate_values
 from trnprof.emulator.fabric.routes import find_routes
 from trnprof.emulator.fabric.topology import MESH, RING, Tier, Topology
 from trnprof.emulator.fabric.topology_check import check_topology
@@ -128,6 +128,6 @@ def _tier_cut(topology: Topology, tier: Tier, coordinate: str, size: int) -> flo
     ports = chips * tier.link_bytes_per_s
     if coordinate in (tier.leaf or tier.spans):
         return groups * ports
-    leaves = leaves_of(topology, tier)
+    leaves = topology.leaves_of(tier)
     switches = leaves // size * lower
     return groups * min(ports, switches * (leaves - switches) * tier.trunk_bytes_per_s)

@@ -65,3 +65,7 @@ class Topology:
     def size_of(self, names: tuple[str, ...]) -> int:
         """How many chips differ in nothing but these coordinates."""
         return prod(self.sizes[self.coordinates.index(name)] for name in names)
+
+    def leaves_of(self, tier: Tier) -> int:
+        """How many switches a group of a switch tier has."""
+        return self.size_of(tier.spans) // self.size_of(tier.leaf or tier.spans)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from trnprof.emulator.fabric.layout import leaves_of
 from trnprof.emulator.fabric.topology import KINDS, MESH, RING, SWITCH, Tier, Topology
 from trnprof.tracer.errors import FabricError
 
@@ -48,7 +47,7 @@ def count_links(topology: Topology, tier: Tier) -> int:
         return topology.chips * (size - 1)
     if tier.kind == RING:
         return topology.chips * (2 if size > 2 else 1)
-    leaves = leaves_of(topology, tier)
+    leaves = topology.leaves_of(tier)
     return 2 * topology.chips + topology.chips // size * leaves * (leaves - 1)
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.cost import matmul_ps, pe_transpose_ps
 from trnprof.emulator.lowering.elementwise import instruction_ps
 from trnprof.emulator.lowering.plan import TENSOR, OpPlan, Stage, flat_access, flat_accesses
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation
 
 QUERIES = 128

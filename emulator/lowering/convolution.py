@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.lowering.elementwise import working_dtype
 from trnprof.emulator.lowering.matmul import product_stages
 from trnprof.emulator.lowering.plan import OpPlan, Stage, flat_access, matrix_access
 from trnprof.emulator.lowering.rowwise import sum_over_rows
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation, TensorRef
 
 

@@ -12,6 +12,7 @@ import itertools
 import math
 from dataclasses import replace
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.cost import gpsimd_ps, scalar_ps, vector_cycles, vector_ps
 from trnprof.emulator.lowering.plan import (
     GPSIMD,
@@ -25,7 +26,6 @@ from trnprof.emulator.lowering.plan import (
     numel,
     rows_and_columns,
 )
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation, TensorRef
 
 TILE_COLUMNS = 2048

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.lowering.elementwise import base_name
 from trnprof.emulator.lowering.matmul import WORKING_FRACTION
 from trnprof.emulator.lowering.plan import OpPlan
 from trnprof.emulator.lowering.rowwise import REDUCTIONS
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation
 
 MAXIMUM_MEMBERS = 24

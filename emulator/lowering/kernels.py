@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.cost import to_ps
 from trnprof.emulator.lowering.plan import SCALAR, TENSOR, Access, Stage
 from trnprof.emulator.lowering.residency import Location, Ready
@@ -31,7 +32,6 @@ from trnprof.emulator.lowering.transfers import (
     spill,
     store,
 )
-from trnprof.emulator.system import Core
 
 MACRO_TILES = 8
 BUFFERS = 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.cost import matmul_ps
 from trnprof.emulator.lowering.elementwise import instruction_ps
 from trnprof.emulator.lowering.plan import (
@@ -21,7 +22,6 @@ from trnprof.emulator.lowering.plan import (
     matrix_access,
     numel,
 )
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation, TensorRef
 
 _RANKS = {"bmm": 3, "baddbmm": 3, "baddbmm_": 3, "addbmm": 3, "mv": 2, "addmv": 2}

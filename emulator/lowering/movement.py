@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.cost import gpsimd_ps, pe_transpose_ps
 from trnprof.emulator.lowering.elementwise import base_name, instruction_ps, working_dtype
 from trnprof.emulator.lowering.plan import (
@@ -18,7 +19,6 @@ from trnprof.emulator.lowering.plan import (
     numel,
     rows_and_columns,
 )
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation, TensorRef
 
 GATHERS = frozenset("embedding index index_select gather take unfold_backward".split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.lowering.attention import plan_attention
 from trnprof.emulator.lowering.convolution import plan_convolution
 from trnprof.emulator.lowering.elementwise import elementwise_plan, plan_elementwise
@@ -12,7 +13,6 @@ from trnprof.emulator.lowering.matmul import plan_matmul
 from trnprof.emulator.lowering.movement import plan_movement
 from trnprof.emulator.lowering.plan import NOTHING, OpPlan, numel, rows_and_columns
 from trnprof.emulator.lowering.rowwise import plan_rowwise
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation
 
 Lowering = Callable[[Core, Operation], OpPlan | None]

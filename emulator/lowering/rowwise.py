@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.cost import matmul_ps
 from trnprof.emulator.lowering.elementwise import base_name, instruction_ps, working_dtype
 from trnprof.emulator.lowering.plan import (
@@ -15,7 +16,6 @@ from trnprof.emulator.lowering.plan import (
     numel,
     rows_and_columns,
 )
-from trnprof.emulator.system import Core
 from trnprof.emulator.workload import Operation, TensorRef
 
 ROWWISE: dict[str, str] = {

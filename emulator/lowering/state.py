@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.lowering.plan import OpPlan
 from trnprof.emulator.lowering.residency import Lifetimes, Residency
 from trnprof.emulator.lowering.tasks import Dependency, TaskList
-from trnprof.emulator.system import Core, System
+from trnprof.emulator.system import System
 from trnprof.emulator.workload import Operation
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trnprof.emulator.core import Core
 from trnprof.emulator.graph_builder import GraphBuilder
 from trnprof.emulator.lowering.plan import ENGINES
-from trnprof.emulator.system import Core
 from trnprof.emulator.taskgraph import TaskGraph
 
 LOAD_QUEUES = ("DMA q0", "DMA q1")

@@ -1,1 +1,1 @@
-"""One TOML file a system; see emulator/system.py."""
+"""One TOML file a system; see emulator/system_files.py."""

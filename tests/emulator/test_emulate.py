@@ -189,7 +189,7 @@ def test_rows_say_what_they_are(emulated: Run) -> None:
     assert (category.filter(dma) == "dma").all()
     assert emulated.events["bytes"].is_not_null().equals(dma, check_names=False)
     assert emulated.events["flops"].is_not_null().equals(names == "Tensor", check_names=False)
-    ops = emulated.trace.ops
+    ops = emulated.trace.ops.collect()
     assert set(emulated.events["op_id"]) <= set(ops["op_id"])
     aten = ops.filter(pl.col("kind").cast(pl.String) == "aten")
     assert aten["name"].to_list() == [o.name for o in training().operations]
@@ -206,7 +206,9 @@ def test_no_cost_is_lost_between_operations_and_events(emulated: Run) -> None:
         .group_by("op_id")
         .agg(pl.col("bytes").sum())
     )
-    aten = emulated.trace.ops.filter(pl.col("kind").cast(pl.String) == "aten").sort("op_id")
+    aten = (
+        emulated.trace.ops.filter(pl.col("kind").cast(pl.String) == "aten").sort("op_id").collect()
+    )
     by_op = dict(zip(moved["op_id"], moved["bytes"], strict=True))
     ids: dict[str, list[int]] = defaultdict(list)
     for op_id, name in zip(aten["op_id"], aten["name"], strict=True):
@@ -222,7 +224,7 @@ def test_fallbacks_are_counted_and_named(emulated: Run) -> None:
     assert details["fallback_ops"] == 3
     assert details["fallback_names"] == {"mylib::norm": 3}
     assert 0 < details["fallback_time_percent"] < 1
-    ops = emulated.trace.ops.with_columns(pl.col("lowering").cast(pl.String))
+    ops = emulated.trace.ops.collect().with_columns(pl.col("lowering").cast(pl.String))
     assert ops.filter(pl.col("lowering") == "fallback")["name"].to_list() == ["mylib::norm"] * 3
     assert details["estimates"] == TRN2.estimates
 
@@ -327,8 +329,8 @@ def test_many_events_get_their_binding_edges_only(
 
 
 def tables(trace: Trace) -> dict[str, pl.DataFrame]:
-    lazy = {"events": trace.events, "flows": trace.flows, "counters": trace.counters}
-    small = {"tracks": trace.tracks, "ops": trace.ops, "steps": trace.steps, "peaks": trace.peaks}
+    lazy = {name: getattr(trace, name) for name in ("events", "ops", "flows", "counters")}
+    small = {"tracks": trace.tracks, "steps": trace.steps, "peaks": trace.peaks}
     return {**{name: frame.collect() for name, frame in lazy.items()}, **small}
 
 
@@ -390,7 +392,7 @@ def test_modules_are_a_tree(tmp_path: Path) -> None:
     inner = Operation("relu", "forward", 0, (x,), (y,), "blocks.0.act", "ReLU", "model.py", 7)
     outer = Operation("relu", "forward", 0, (y,), (x,), "", "Net")
     done = run(tmp_path / "t", program([inner, outer]))
-    ops = done.trace.ops.with_columns(pl.col("kind").cast(pl.String))
+    ops = done.trace.ops.collect().with_columns(pl.col("kind").cast(pl.String))
     modules = ops.filter(pl.col("kind") == "module")
     names = dict(zip(modules["op_id"], modules["name"], strict=True))
     parents = {n: names.get(p) for n, p in zip(modules["name"], modules["parent_id"], strict=True)}

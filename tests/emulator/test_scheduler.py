@@ -36,17 +36,22 @@ def graphs(
     occupancy: st.SearchStrategy[int] = small,
     acyclic: bool = True,
 ) -> TaskGraph:
-    """Small times, so that ties are the rule."""
+    """Small times, so that ties are the rule; lags from the start of the task waited for to beyond its end."""
     builder = GraphBuilder()
     for index, in_order in enumerate(servers):
         builder.server(f"s{index}", in_order)
-    count = draw(st.integers(0, 24))
+    durations = draw(st.lists(small, max_size=24))
+    count = len(durations)
     for task in range(count):
         held = draw(st.lists(st.integers(0, len(servers) - 1), unique=True, max_size=most_held))
         sources = st.integers(0, task - 1) if acyclic else st.integers(0, count - 1)
-        after = draw(st.lists(st.tuples(sources, small), max_size=3)) if task or not acyclic else []
+        edges = st.lists(st.tuples(sources, st.integers(-4, 4)), max_size=3)
+        after = [
+            (source, max(lag, -durations[source]))
+            for source, lag in (draw(edges) if task or not acyclic else [])
+        ]
         builder.add_task(
-            draw(small),
+            durations[task],
             [(server, draw(occupancy)) for server in held],
             after,
             release_ps=draw(st.sampled_from([0, 0, 3, 11])),
@@ -454,6 +459,28 @@ def test_a_queue_head_blocks_those_behind_it(schedule: Scheduler) -> None:
 
 
 @both
+@pytest.mark.parametrize("hops", [[10, 10, 10], [10, 4, 7], [4, 10, 20], [20, 1, 1]])
+def test_negative_lags_cut_through(schedule: Scheduler, hops: list[int]) -> None:
+    """A link passes on what has come: it begins one latency after the link before it and ends no sooner after its end."""
+    latency = 3
+    builder = GraphBuilder()
+    for hop, time in enumerate(hops):
+        lag = latency - min(hops[hop - 1], time)
+        builder.add_task(
+            time,
+            [(builder.server(f"link {hop}", in_order=False), time)],
+            [(hop - 1, lag)] if hop else [],
+        )
+    start, end = [0], [hops[0]]
+    for time in hops[1:]:
+        start.append(max(start[-1] + latency, end[-1] + latency - time))
+        end.append(start[-1] + time)
+    run = schedule(builder.build())
+    assert (run.start_ps.tolist(), run.end_ps.tolist()) == (start, end)
+    assert run.blocker.tolist() == [-1, *range(len(hops) - 1)]
+
+
+@both
 def test_ties_go_to_dependencies_then_to_the_lowest(schedule: Scheduler) -> None:
     builder = GraphBuilder()
     a, b = builder.server("a", True), builder.server("b", True)
@@ -595,7 +622,10 @@ def _bad(**columns: Any) -> TaskGraph:
             r"task 1 \(y\): release_blocker\[1\] is -2; it must be at least -1",
         ),
         (_bad(occupancy_ps=np.array([5, 5, -2])), r"task 1 \(y\): occupancy_ps\[2\] is -2"),
-        (_bad(lag_ps=np.array([-1])), r"task 1 \(y\): lag_ps\[0\] is -1"),
+        (
+            _bad(lag_ps=np.array([-6])),
+            r"task 1 \(y\): lag_ps\[0\] is -6; it must be at least -5, or it starts before task 0 \(x\) does",
+        ),
         (
             _bad(server_ids=np.array([0, 0, 2])),
             r"task 1 \(y\): server_ids\[2\] is 2; it must be in 0\.\.1",

@@ -1,0 +1,1 @@
+"""How long does a collective take on a fabric, and which link bounds it?"""

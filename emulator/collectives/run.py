@@ -1,0 +1,147 @@
+"""How long does a collective take, and what happens meanwhile? From a request to its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from trnprof.emulator.collectives.algorithms import plan
+from trnprof.emulator.collectives.bound import LATENCY, link_times_ps
+from trnprof.emulator.collectives.chunked import run_chunked
+from trnprof.emulator.collectives.closed_form import time_ps
+from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
+from trnprof.emulator.collectives.fluid import run_fluid
+from trnprof.emulator.collectives.group import Group, make_group
+from trnprof.emulator.collectives.outcome import Bound, Outcome
+from trnprof.emulator.collectives.perturb import slowed_links
+from trnprof.emulator.collectives.planned import Planned, Ran
+from trnprof.emulator.collectives.policy import choose
+from trnprof.emulator.collectives.request import CHUNKED, CLOSED_FORM, Request
+from trnprof.emulator.collectives.request_check import check_request
+from trnprof.emulator.collectives.routing import message_routes
+from trnprof.emulator.collectives.servers import LINK
+from trnprof.emulator.fabric.fabric import Fabric
+from trnprof.emulator.fabric.names import link_name
+from trnprof.emulator.machine import Machine
+from trnprof.emulator.scheduler import frozen
+from trnprof.tracer.errors import CollectiveError
+
+
+def run_collective(
+    fabric: Fabric, request: Request, endpoint: Endpoint = NO_COST, machine: Machine | None = None
+) -> Outcome:
+    """Run one collective that has the fabric to itself.
+
+    Args:
+        fabric: links, faults included but for those of slow chips, which the request names.
+        request: what is asked.
+        endpoint: what messages cost at their chips.
+        machine: whose policy chooses the algorithm where the request does not.
+
+    Raises:
+        CollectiveError: what is asked makes no sense, or its algorithm or fidelity cannot do it.
+        FabricError: chips that nothing joins.
+    """
+    return run_many(fabric, [request], endpoint, machine)[0]
+
+
+def run_many(
+    fabric: Fabric,
+    requests: Sequence[Request],
+    endpoint: Endpoint = NO_COST,
+    machine: Machine | None = None,
+) -> list[Outcome]:
+    """Run collectives and transfers that are in flight at once: they share links, and the memory and DMA engines of chips.
+
+    Args:
+        fabric: as above.
+        requests: of one fidelity, which may not be the closed form if there are several; ``release_ps`` says when each begins.
+        endpoint: as above.
+        machine: as above.
+
+    Raises:
+        CollectiveError: as above.
+        FabricError: as above.
+    """
+    if not requests:
+        return []
+    fidelities = {request.fidelity for request in requests}
+    if len(fidelities) > 1:
+        raise CollectiveError(
+            f"all in flight at once need one fidelity, not {' and '.join(sorted(fidelities))}"
+        )
+    if len(requests) > 1 and CLOSED_FORM in fidelities:
+        raise CollectiveError(
+            "the closed form knows a lone collective: use chunked or fluid for several at once"
+        )
+    slow = {chip: factor for request in requests for chip, factor in request.slow_chips.items()}
+    asked = [replace(request, slow_chips=slow) if slow else request for request in requests]
+    for request in asked:
+        check_request(request)
+    fabric = slowed_links(fabric, asked[0])
+    groups = [make_group(fabric.topology, request.ranks) for request in asked]
+    planned = [
+        _planned(fabric, request, group, machine)
+        for request, group in zip(asked, groups, strict=True)
+    ]
+    if CLOSED_FORM in fidelities:
+        ran = [_closed_form(fabric, planned[0], groups[0], endpoint)]
+    else:
+        run = run_chunked if CHUNKED in fidelities else run_fluid
+        ran = run(planned, fabric, endpoint)
+    return [
+        _outcome(one, how, fabric, part)
+        for part, (one, how) in enumerate(zip(planned, ran, strict=True))
+    ]
+
+
+def _planned(fabric: Fabric, request: Request, group: Group, machine: Machine | None) -> Planned:
+    algorithms, reason = request.algorithms, ""
+    if not algorithms:
+        algorithms, reason = choose(request.collective, request.bytes, group, machine)
+    messages = plan(
+        request.collective, algorithms, group, request.bytes, request.root, request.sent_bytes
+    )
+    routes = message_routes(
+        fabric, group.ranks[messages.source], group.ranks[messages.target], request.ties
+    )
+    return Planned(request, tuple(algorithms), reason, messages, routes)
+
+
+def _closed_form(fabric: Fabric, planned: Planned, group: Group, endpoint: Endpoint) -> Ran:
+    """The time by formula; what goes over links, by their busiest what bounds it."""
+    request, messages = planned.request, planned.messages
+    total_ps = time_ps(request.collective, planned.algorithms, group, fabric, request, endpoint)
+    busy_ps = link_times_ps(messages, planned.routes, fabric)
+    bound = Bound(LATENCY, f"{messages.steps} steps")
+    if 2 * busy_ps.max(initial=0) > total_ps:
+        bound = Bound(LINK, f"link {link_name(fabric, int(busy_ps.argmax()))}")
+    return Ran(total_ps, np.full(len(request.ranks), total_ps), busy_ps, bound)
+
+
+def _outcome(planned: Planned, ran: Ran, fabric: Fabric, part: int) -> Outcome:
+    from trnprof.emulator.collectives.sums_kernel import sum_over_links
+
+    request, routes = planned.request, planned.routes
+    return Outcome(
+        request=request,
+        fabric=fabric,
+        algorithms=planned.algorithms,
+        chosen_because=planned.chosen_because,
+        fidelity=request.fidelity,
+        time_ps=ran.time_ps,
+        rank_end_ps=ran.rank_end_ps,
+        link_bytes=sum_over_links(
+            frozen(routes.offsets),
+            frozen(routes.links, np.int32),
+            frozen(planned.messages.bytes),
+            fabric.links,
+        ),
+        link_busy_ps=ran.link_busy_ps,
+        bound=ran.bound,
+        messages=None if request.fidelity == CLOSED_FORM else planned.messages,
+        events=ran.events,
+        part=part,
+    )

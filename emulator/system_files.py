@@ -1,0 +1,104 @@
+"""Which file describes the system of this name, and what does it take over from the one that it extends?"""
+
+from __future__ import annotations
+
+import difflib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from trnprof.emulator.figures import Description, is_figure, read_description
+from trnprof.tracer.errors import SystemDescriptionError
+
+SYSTEM_SCHEMA: Final = 2
+TABLES: Final = (
+    "sources",
+    "core",
+    "chip",
+    "topology",
+    "collectives",
+    "scale_out",
+    "economics",
+    "published",
+)
+_TOP_LEVEL: Final = ("schema", "name", "description", "extends", *TABLES)
+
+
+def list_systems() -> list[str]:
+    """Names of the systems that come with trnprof."""
+    folder = files("trnprof.emulator.systems")
+    return sorted(
+        p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")
+    )
+
+
+def open_system(name_or_path: str) -> Description:
+    """The description of a name, or of a user's own TOML file; its top level is checked.
+
+    Raises:
+        SystemDescriptionError: unknown name (the nearest are suggested), unreadable file, wrong schema, unknown or missing key.
+    """
+    description = _load(name_or_path)
+    if description.table.get("schema") != SYSTEM_SCHEMA:
+        raise description.fail(
+            "schema", f"expected {SYSTEM_SCHEMA}, found {description.table.get('schema')!r}"
+        )
+    for key in description.table:
+        if key not in _TOP_LEVEL:
+            raise description.fail(key, f"unknown key; known are {', '.join(_TOP_LEVEL)}")
+    for key in ("name", "description"):
+        value = description.table.get(key)
+        if not isinstance(value, str) or not value:
+            raise description.fail(key, "missing, or not text")
+    return description
+
+
+def _load(name_or_path: str) -> Description:
+    known = list_systems()
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        description = read_description(Path(name_or_path))
+    elif name_or_path in known:
+        folder = files("trnprof.emulator.systems")
+        description = read_description(Path(str(folder / f"{name_or_path}.toml")))
+    else:
+        near = difflib.get_close_matches(name_or_path, known, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise SystemDescriptionError(
+            f"unknown system {name_or_path!r}: {hint}known are {', '.join(known)}, or give a .toml file"
+        )
+    base = description.table.pop("extends", None)
+    if base is None:
+        return description
+    if not isinstance(base, str) or base not in known:
+        raise description.fail("extends", f"expected one of {', '.join(known)}, found {base!r}")
+    description.table = _extend(_load(base).table, description.table)
+    return description
+
+
+def _extend(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The base with what the own description says otherwise.
+
+    Tables are joined key by key and figures replaced whole, but for these: totals that a vendor prints for the base are not those of another
+    system; a topology with coordinates of its own is another one; a figure takes the place of the reason why there was none, and a reason
+    that of a figure.
+    """
+    kept = {key: value for key, value in base.items() if key != "published"}
+    topology, economics = own.get("topology"), own.get("economics")
+    if isinstance(topology, dict) and "coordinates" in topology:
+        kept.pop("topology", None)
+    if isinstance(economics, dict) and isinstance(economics.get("absent", {}), dict):
+        figures = dict(kept.get("economics", {}))
+        absent = dict(figures.pop("absent", {}))
+        reasons = economics.get("absent", {})
+        kept["economics"] = {key: value for key, value in figures.items() if key not in reasons}
+        kept["economics"]["absent"] = {k: v for k, v in absent.items() if k not in economics}
+    return _merge(kept, own)
+
+
+def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in own.items():
+        both_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        inner = both_tables and not is_figure(value)
+        merged[key] = _merge(merged[key], value) if inner else value
+    return merged

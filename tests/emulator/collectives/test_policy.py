@@ -1,0 +1,74 @@
+"""AWS's sizes choose, and say why."""
+
+from __future__ import annotations
+
+import pytest
+from tests.emulator.collectives.moving import instances, whole
+
+from trnprof.emulator.collectives.algorithms import plan
+from trnprof.emulator.collectives.group import Group, make_group
+from trnprof.emulator.collectives.messages import COLLECTIVES
+from trnprof.emulator.collectives.policy import choose
+from trnprof.emulator.machine import Machine, load_machine
+
+TRN2, H100 = load_machine("trn2"), load_machine("h100-hgx")
+CHIPS = make_group(TRN2.topology, range(16))
+SCALED = TRN2.scaled(2)
+
+
+@pytest.mark.parametrize(
+    ("collective", "bytes", "ranks", "algorithm", "because"),
+    [
+        ("all_reduce", 999_999, range(16), "direct", "below 1 MB"),
+        ("broadcast", 999_999, range(4), "direct", "below 1 MB"),
+        ("all_reduce", 1_000_000, range(16), "halving-doubling", "1 MB to 56 MB"),
+        ("reduce_scatter", 55_999_999, range(16), "halving-doubling", "1 MB to 56 MB"),
+        ("all_gather", 56_000_000, range(16), "kangaring", "56 MB or more"),
+        ("all_gather", 2_000_000, range(6), "kangaring", "no power of two"),
+        ("all_gather", 60_000_000, range(3), "kangaring", "56 MB or more"),
+        ("all_to_all", 999_999, range(16), "direct", "below 1 MB"),
+        ("all_to_all", 60_000_000, range(16), "all-pairs", "every other"),
+        ("broadcast", 60_000_000, range(16), "ring", "chain"),
+        ("permute", 1, range(16), "direct", "rank to rank"),
+        ("barrier", 1, range(16), "dissemination", "only"),
+    ],
+)
+def test_sizes(collective: str, bytes: int, ranks: range, algorithm: str, because: str) -> None:
+    names, reason = choose(collective, bytes, make_group(TRN2.topology, ranks), TRN2)
+    assert names == (algorithm,)
+    assert because in reason
+
+
+@pytest.mark.parametrize(
+    ("ranks", "algorithm"),
+    [
+        (range(32), "hierarchical"),
+        ([0, 1, 2, 16, 17, 18], "hierarchical"),
+        ([0, 16], "halving-doubling"),  # one rank an instance: over the network alone
+        ([0, 1, 2, 16], "multi-ring"),
+    ],
+)
+def test_several_instances(ranks: list[int], algorithm: str) -> None:
+    bytes = 60_000_000 if algorithm == "multi-ring" else 20_000_000
+    group = make_group(SCALED, ranks)
+    assert choose("all_reduce", bytes, group, TRN2)[0] == (algorithm,)
+    assert choose("all_to_all", bytes, group, TRN2)[0][0] in ("direct", "all-pairs")
+
+
+@pytest.mark.parametrize("group", [CHIPS, whole("torus:3x5"), whole("ring:3")])
+@pytest.mark.parametrize("machine", [TRN2, H100, None])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_what_is_chosen_can_be_done(collective: str, machine: Machine | None, group: Group) -> None:
+    for bytes in (1, 10_000_000, 100_000_000):
+        names, reason = choose(collective, bytes, group, machine)
+        assert reason
+        assert len(plan(collective, names, group, bytes))
+
+
+def test_without_sizes_it_is_a_ring() -> None:
+    for machine in (H100, None):
+        names, reason = choose("all_reduce", 1 << 30, whole("switch:8"), machine)
+        assert names == ("ring",)
+        assert "not known" in reason
+    scaled = make_group(instances("ring:4", 2), range(8))
+    assert choose("all_to_all", 8, scaled, None)[0] == ("all-pairs",)
