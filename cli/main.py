@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from trnprof.cli.commands.collective import collective
 from trnprof.cli.commands.compact import compact
 from trnprof.cli.commands.emulate import emulate
 from trnprof.cli.commands.export import export
@@ -14,6 +15,7 @@ from trnprof.cli.commands.info import info
 from trnprof.cli.commands.merge import merge
 from trnprof.cli.commands.record import record
 from trnprof.cli.commands.report import report
+from trnprof.cli.commands.systems import systems
 from trnprof.cli.commands.validate import validate
 from trnprof.cli.commands.view import view
 from trnprof.cli.diagnostics import ExitCode, fail, internal_error, tell
@@ -30,9 +32,12 @@ app = typer.Typer(
 )
 
 RECORD, READ, FILES = "Make a trace", "Read a trace", "Trace files"
+MACHINES = "Machines and fabrics"
 app.command(rich_help_panel=RECORD)(record)
 app.command(rich_help_panel=RECORD)(emulate)
 app.command("import", rich_help_panel=RECORD)(import_)
+app.command(rich_help_panel=MACHINES)(collective)
+app.add_typer(systems, name="systems", rich_help_panel=MACHINES)
 app.command(rich_help_panel=READ)(report)
 app.command(rich_help_panel=READ)(view)
 app.command(rich_help_panel=READ)(export)

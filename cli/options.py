@@ -39,6 +39,28 @@ class Align(StrEnum):
     COLLECTIVES = "collectives"
 
 
+class Fidelity(StrEnum):
+    """How exactly a collective is timed."""
+
+    CLOSED_FORM = "closed-form"
+    CHUNKED = "chunked"
+    FLUID = "fluid"
+
+
+class Forwarding(StrEnum):
+    """When a hop passes a chunk on."""
+
+    CUT_THROUGH = "cut-through"
+    STORE_AND_FORWARD = "store-and-forward"
+
+
+class Ties(StrEnum):
+    """Which of two ways of equal length a route takes."""
+
+    CLOCKWISE = "clockwise"
+    BALANCED = "balanced"
+
+
 SYSTEM = typer.Option("--system", help="System to emulate: a name such as trn2, or a .toml file.")
 EXECUTION = typer.Option(
     "--execution",
@@ -47,5 +69,6 @@ EXECUTION = typer.Option(
 EDGES = typer.Option(
     "--edges", help="Dependencies to keep; by default all, up to 20 M events, then binding."
 )
+REPRODUCIBLE = typer.Option("--reproducible", help="Leave out dates, paths and the command.")
 FORCE = typer.Option("--force", help="Replace an output that is there already.")
 TRACE = typer.Argument(metavar="TRACE", help="A trace directory, NAME.trnprof.")

@@ -57,7 +57,7 @@ def test_the_wheel_holds_every_file_of_the_folders(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and not {"__pycache__"} & set(path.parts)
     }
-    wanted |= {"trnprof/__init__.py", "trnprof/py.typed"}
+    wanted |= {"trnprof/__init__.py", "trnprof/__main__.py", "trnprof/py.typed"}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert sorted(wanted - held) == []
     assert sorted(held - wanted) == []
@@ -82,7 +82,7 @@ def test_the_installed_command_starts_and_finds_its_data(wheel: Path, tmp_path: 
 
     assert output(tmp_path / "bin" / "trnprof", "--help").startswith("Usage: trnprof ")
     code = (
-        "import json, trnprof, trnprof.emulator.system as s; "
+        "import json, trnprof, trnprof.emulator.system_files as s; "
         "print(json.dumps([trnprof.__file__, s.__file__, s.list_systems()]))"
     )
     package, module, systems = json.loads(output(sys.executable, "-c", code))

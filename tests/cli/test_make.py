@@ -45,7 +45,7 @@ def test_emulate_on_ones_own_machine_over_the_trace_that_it_reads(
     copied: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "mine.toml"
-    own.write_text('schema = 1\nextends = "trn2"\nname = "mine"\ndescription = "my own"\n')
+    own.write_text('schema = 2\nextends = "trn2"\nname = "mine"\ndescription = "my own"\n')
     before = load_workload(copied)
     assert trnprof("emulate", copied, "--system", own, "-o", copied, "--force").code == 0
     assert load_workload(copied) == before

@@ -1,0 +1,342 @@
+"""What do the options of ``collective`` mean? Texts become numbers, or one line that says what was expected."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trnprof.emulator.collectives.messages import COLLECTIVES
+from trnprof.emulator.collectives.request import AstraSim, Jitter
+from trnprof.tracer.errors import TrnprofError
+from trnprof.tracer.units import (
+    parse_bytes,
+    parse_bytes_per_s,
+    parse_duration_ps,
+    parse_fraction,
+    printable,
+)
+
+MAX_BYTES: Final = 2**50
+"""Of a buffer: times stay far within 64 bits of picoseconds."""
+MAX_SWEEP: Final = 64
+"""Sizes of one sweep: each twice the one before."""
+_RANGE: Final = re.compile(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", re.ASCII)
+_ANOTHER: Final = ("bytes", "ranks", "algorithm", "root")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, as it was typed.
+
+    Attributes:
+        collective: name.
+        system: of a machine, None for a made-up fabric.
+        instances: of that machine.
+        topology: of a made-up fabric.
+        bandwidth: of its links.
+        latency: of its links.
+        size: of the buffer.
+        ranks: of the group.
+        algorithm: one, or one a dimension.
+        fidelity: None where it follows from what is asked.
+        chunks: a message.
+        forwarding: at every hop.
+        ties: of routes.
+        root: rank.
+        send_bytes: a table of bytes, rank by rank.
+        others: collectives in flight at the same time.
+        degrade: links of less bandwidth.
+        fail: links that are not there.
+        slow: chips.
+        skew: ranks that come late.
+        jitter: noise.
+        astra_sim: the ways of that simulator.
+    """
+
+    collective: str
+    system: str | None = None
+    instances: int | None = None
+    topology: str | None = None
+    bandwidth: str | None = None
+    latency: str | None = None
+    size: str | None = None
+    ranks: str | None = None
+    algorithm: str | None = None
+    fidelity: str | None = None
+    chunks: int | None = None
+    forwarding: str = ""
+    ties: str = ""
+    root: int | None = None
+    send_bytes: Path | None = None
+    others: tuple[str, ...] = ()
+    degrade: tuple[str, ...] = ()
+    fail: tuple[str, ...] = ()
+    slow: tuple[str, ...] = ()
+    skew: tuple[str, ...] = ()
+    jitter: str | None = None
+    astra_sim: str | None = None
+
+
+@dataclass(frozen=True)
+class Another:
+    """A collective of ``--with``; None where it follows the first one."""
+
+    collective: str
+    bytes: int | None
+    ranks: str | None
+    algorithms: tuple[str, ...]
+    root: int | None
+
+
+def read_collective(text: str) -> str:
+    """The name of a collective, with hyphens or underscores.
+
+    Raises:
+        TrnprofError: there is none of that name; the nearest is suggested.
+    """
+    name = text.strip().lower().replace("-", "_")
+    if name in COLLECTIVES:
+        return name
+    near = difflib.get_close_matches(name, COLLECTIVES, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise TrnprofError(f"unknown collective {text!r}: {hint}known are {', '.join(COLLECTIVES)}")
+
+
+def read_size(text: str, option: str) -> int:
+    """Bytes of a buffer.
+
+    Raises:
+        TrnprofError: not a size, or one that no buffer has.
+    """
+    size = parse_bytes(text)
+    if not 0 < size <= MAX_BYTES:
+        raise TrnprofError(f"{option} {text}: expected at least 1 byte and at most 1024 TiB")
+    return size
+
+
+def read_sweep(text: str) -> tuple[int, ...]:
+    """Sizes from ``A..B``, each twice the one before.
+
+    Raises:
+        TrnprofError: not two sizes, the larger first, or too many in between.
+    """
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise TrnprofError(f"--sweep {text!r}: expected A..B, such as 1KiB..1GiB")
+    low, high = read_size(first, "--sweep"), read_size(last, "--sweep")
+    if high < low:
+        raise TrnprofError(
+            f"--sweep {text!r}: its end lies before its start; write {last}..{first}"
+        )
+    sizes = [low]
+    while sizes[-1] * 2 <= high and len(sizes) <= MAX_SWEEP:
+        sizes.append(sizes[-1] * 2)
+    return tuple(sizes)
+
+
+def read_ranks(text: str, chips: int) -> tuple[int, ...]:
+    """Ranks from ``0..3,8``; ranges are inclusive, the order is kept.
+
+    Raises:
+        TrnprofError: not such a list, or a rank beyond the last chip.
+    """
+    ranks: list[int] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise TrnprofError(f"ranks {text!r}: expected a list such as 0..7 or 0..3,8")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise TrnprofError(f"ranks {text!r}: the end of {part.strip()} lies before its start")
+        if last >= chips:
+            raise TrnprofError(f"rank {last} is out of range: there are chips 0..{chips - 1}")
+        ranks += range(first, last + 1)
+    return tuple(ranks)
+
+
+def read_list(text: str) -> tuple[str, ...]:
+    """Names with commas in between."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def read_bandwidths(text: str) -> tuple[int, ...]:
+    """Bytes a second, one or one a dimension."""
+    return tuple(parse_bytes_per_s(part) for part in text.split(","))
+
+
+def read_latencies(text: str) -> tuple[int, ...]:
+    """Picoseconds, one or one a dimension."""
+    return tuple(parse_duration_ps(part) for part in text.split(","))
+
+
+def read_fault(text: str, option: str, key: str) -> tuple[str, float]:
+    """What and how much, from ``key=WHAT:FACTOR``.
+
+    Raises:
+        TrnprofError: another form.
+    """
+    what, colon, factor = read_named(text, option, key).rpartition(":")
+    if not colon:
+        raise TrnprofError(f"{option} {text!r}: expected {_EXPECTED[option]}")
+    return what, parse_fraction(factor)
+
+
+def read_named(text: str, option: str, key: str) -> str:
+    """What stands behind ``key=``.
+
+    Raises:
+        TrnprofError: another key.
+    """
+    name, equals, value = text.partition("=")
+    if name.strip() != key or not equals or not value.strip():
+        raise TrnprofError(f"{option} {text!r}: expected {_EXPECTED[option]}")
+    return value.strip()
+
+
+def read_slow(text: str) -> tuple[int, float]:
+    """Chip and fraction, from ``chip=7:0.8``.
+
+    Raises:
+        TrnprofError: another form.
+    """
+    chip, factor = read_fault(text, "--slow", "chip")
+    return _number(chip, text, "--slow"), factor
+
+
+def read_skew(text: str) -> tuple[int, int]:
+    """Rank and picoseconds, from ``rank=5:40us``.
+
+    Raises:
+        TrnprofError: another form, or a time before the start.
+    """
+    rank, colon, delay = read_named(text, "--skew", "rank").partition(":")
+    if not colon:
+        raise TrnprofError(f"--skew {text!r}: expected {_EXPECTED['--skew']}")
+    ps = parse_duration_ps(delay)
+    if not 0 <= ps <= 10**18:
+        raise TrnprofError(f"--skew {text!r}: expected 0 or more, and less than a week")
+    return _number(rank, text, "--skew"), ps
+
+
+def read_jitter(text: str) -> Jitter:
+    """Noise from ``seed=1,sigma=2%``.
+
+    Raises:
+        TrnprofError: another form, or a sigma that is no noise.
+    """
+    given = _pairs(text.split(","), text, "--jitter", ("seed", "sigma"))
+    if "sigma" not in given:
+        raise TrnprofError(f"--jitter {text!r}: expected {_EXPECTED['--jitter']}")
+    sigma = parse_fraction(given["sigma"])
+    if not 0 <= sigma <= 1:
+        raise TrnprofError(f"--jitter {text!r}: expected a sigma between 0 and 100%")
+    return Jitter(_number(given.get("seed", "0"), text, "--jitter"), sigma)
+
+
+def read_astra_sim(text: str) -> AstraSim:
+    """The ways of ASTRA-sim 2.0 from ``active=2,endpoint=1ns,memory=1600GB/s``; ``on`` for those it has unless told otherwise.
+
+    Raises:
+        TrnprofError: another form.
+    """
+    parts = () if text.strip() == "on" else text.split(",")
+    given = _pairs(parts, text, "--astra-sim", ("active", "endpoint", "memory"))
+    usual = AstraSim()
+    return AstraSim(
+        active_chunks=_number(given.get("active", str(usual.active_chunks)), text, "--astra-sim"),
+        endpoint_ps=parse_duration_ps(given["endpoint"])
+        if "endpoint" in given
+        else usual.endpoint_ps,
+        memory_bytes_per_s=parse_bytes_per_s(given["memory"]) if "memory" in given else 0.0,
+    )
+
+
+def read_another(text: str) -> Another:
+    """A collective from ``all_gather:bytes=64MiB,ranks=0..3,8,algorithm=ring,root=0``.
+
+    What stands between two commas without ``=`` belongs to the key before.
+
+    Raises:
+        TrnprofError: another form.
+    """
+    name, _, rest = text.partition(":")
+    parts: list[str] = []
+    for part in rest.split(",") if rest.strip() else []:
+        if "=" in part or not parts:
+            parts.append(part)
+        else:
+            parts[-1] += f",{part}"
+    given = _pairs(parts, text, "--with", _ANOTHER)
+    return Another(
+        read_collective(name),
+        read_size(given["bytes"], "--with … bytes") if "bytes" in given else None,
+        given.get("ranks"),
+        read_list(given.get("algorithm", "")),
+        _number(given["root"], text, "--with") if "root" in given else None,
+    )
+
+
+def read_send_bytes(path: Path, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """A table of bytes from a CSV file: row by sender, column by receiver; sizes such as 4KiB are fine too.
+
+    Raises:
+        TrnprofError: it cannot be read, is not square, has no row a rank, or holds what is no size.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TrnprofError(f"--send-bytes {path}: cannot be read: {reason}") from error
+    if len(rows) != ranks:
+        raise TrnprofError(f"{path}: {len(rows)} rows, but there are {ranks} ranks: give one each")
+    return tuple(_cells(path, number, row, ranks) for number, row in enumerate(rows, 1))
+
+
+def _cells(path: Path, number: int, row: Sequence[str], ranks: int) -> tuple[int, ...]:
+    if len(row) != ranks:
+        raise TrnprofError(
+            f"{path}:{number}: {len(row)} columns, but there are {ranks} ranks: give one each"
+        )
+    cells = []
+    for cell in row:
+        try:
+            size = parse_bytes(cell)
+        except TrnprofError as error:
+            raise TrnprofError(f"{path}:{number}: {printable(str(error))}") from error
+        if not 0 <= size <= MAX_BYTES:
+            raise TrnprofError(f"{path}:{number}: {cell.strip()}: expected 0 bytes or more")
+        cells.append(size)
+    return tuple(cells)
+
+
+def _pairs(parts: Sequence[str], text: str, option: str, known: tuple[str, ...]) -> dict[str, str]:
+    given = {}
+    for part in parts:
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if key not in known or not equals or not value:
+            raise TrnprofError(f"{option} {text!r}: {part.strip()!r} is not {_EXPECTED[option]}")
+        given[key] = value
+    return given
+
+
+def _number(digits: str, text: str, option: str) -> int:
+    if not re.fullmatch(r"\s*\d{1,9}\s*", digits, re.ASCII):
+        raise TrnprofError(f"{option} {text!r}: expected {_EXPECTED[option]}")
+    return int(digits)
+
+
+_EXPECTED: Final = {
+    "--degrade": "link=3-7:0.5 (both directions, half the bandwidth) or link=3>7:0.5 (one)",
+    "--fail": "link=3-7 (both directions) or link=3>7 (one)",
+    "--slow": "chip=7:0.8",
+    "--skew": "rank=5:40us",
+    "--jitter": "seed=1,sigma=2%",
+    "--astra-sim": "active=2,endpoint=1ns,memory=1600GB/s, some of these, or on",
+    "--with": "such as all_gather:bytes=64MiB,ranks=0..7,algorithm=ring,root=0",
+}

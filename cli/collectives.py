@@ -1,0 +1,302 @@
+"""How does ``collective`` go: from options to a fabric and requests, to outcomes, to a trace?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trnprof.cli.collective_options import (
+    Another,
+    Options,
+    read_another,
+    read_astra_sim,
+    read_bandwidths,
+    read_collective,
+    read_fault,
+    read_jitter,
+    read_latencies,
+    read_list,
+    read_named,
+    read_ranks,
+    read_send_bytes,
+    read_size,
+    read_skew,
+    read_slow,
+)
+from trnprof.cli.diagnostics import say
+from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
+from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER
+from trnprof.emulator.collectives.names import ALIASES
+from trnprof.emulator.collectives.outcome import Outcome
+from trnprof.emulator.collectives.request import CHUNKED, FLUID, Request
+from trnprof.emulator.fabric.build import build_fabric
+from trnprof.emulator.fabric.fabric import Fabric
+from trnprof.emulator.fabric.faults import degrade_link, fail_link
+from trnprof.emulator.fabric.made_up import made_up_topology
+from trnprof.emulator.machine import Machine, load_machine
+from trnprof.tracer.errors import TrnprofError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is run, and on what.
+
+    Attributes:
+        place: what people call the machine or fabric.
+        fabric: faults included.
+        machine: None for a made-up fabric.
+        instances: of the machine.
+        endpoint: costs at the chips.
+        requests: all in flight at once; the first is the one that was asked for.
+        faults: as they were typed.
+    """
+
+    place: str
+    fabric: Fabric
+    machine: Machine | None
+    instances: int
+    endpoint: Endpoint
+    requests: tuple[Request, ...]
+    faults: tuple[str, ...]
+
+    @property
+    def estimates(self) -> list[str]:
+        """Dotted keys of the machine's figures that nobody published and that a collective's time rests on."""
+        if self.machine is None:
+            return []
+        tables = ("topology", "collectives", *(("scale_out",) if self.instances > 1 else ()))
+        return [key for key in self.machine.estimates if key.partition(".")[0] in tables]
+
+
+def prepare(options: Options, size: int | None) -> Setting:
+    """Everything that can be refused is refused here.
+
+    Args:
+        options: the command line.
+        size: of the buffer in bytes, where a sweep chooses it; None: the options say.
+
+    Raises:
+        TrnprofError: an option makes no sense, or does not fit the others.
+    """
+    collective = read_collective(options.collective)
+    place, fabric, machine = _place(options)
+    requests = _requests(options, collective, size, fabric.chips)
+    for text in options.degrade:
+        fabric = degrade_link(fabric, *read_fault(text, "--degrade", "link"))
+    for text in options.fail:
+        fabric = fail_link(fabric, read_named(text, "--fail", "link"))
+    return Setting(
+        place=place,
+        fabric=fabric,
+        machine=machine,
+        instances=options.instances or 1,
+        endpoint=machine.endpoint() if machine is not None else NO_COST,
+        requests=requests,
+        faults=_faults(options),
+    )
+
+
+def run(setting: Setting) -> list[Outcome]:
+    """One outcome a request, all of them in flight at once."""
+    from trnprof.emulator.collectives.run import run_many
+    from trnprof.tracer.compiled import told_of_compiling
+
+    with told_of_compiling(_say_compiling):
+        return run_many(setting.fabric, setting.requests, setting.endpoint, setting.machine)
+
+
+def sweep_runs(setting: Setting, sizes: Sequence[int]) -> list[list[Outcome]]:
+    """The outcomes of each size of the first request's buffer."""
+    first, *others = setting.requests
+    return [run(replace(setting, requests=(replace(first, bytes=size), *others))) for size in sizes]
+
+
+def write_trace(
+    output: Path,
+    setting: Setting,
+    outcomes: Sequence[Outcome],
+    *,
+    edges: str | None,
+    reproducible: bool,
+    command: Sequence[str],
+) -> int:
+    """Write outcomes as a trace beside ``output`` and put it in its place.
+
+    Returns:
+        How many events it has.
+    """
+    from trnprof.emulator.collectives.trace import write_collectives
+    from trnprof.tracer.compiled import told_of_compiling
+    from trnprof.tracer.files import directory_beside
+    from trnprof.tracer.manifest import write_manifest
+
+    with told_of_compiling(_say_compiling), directory_beside(output) as directory:
+        events = write_collectives(
+            directory, outcomes, setting.endpoint, edges=edges, reproducible=reproducible
+        )
+        write_manifest(
+            directory,
+            is_simulation=True,
+            command=command,
+            system=describe(setting),
+            emulation={
+                "execution": "collective",
+                "detail": "chunk",
+                "lnc": 1,
+                "estimates": setting.estimates,
+                "fallback_ops": 0,
+                "fallback_time_percent": 0.0,
+                "notes": list(setting.faults),
+            },
+            reproducible=reproducible,
+            notes=[f"fault or perturbation: {fault}" for fault in setting.faults],
+        )
+    return events
+
+
+def describe(setting: Setting) -> dict[str, object]:
+    """The machine or fabric as plain data, for the manifest."""
+    if setting.machine is not None:
+        return setting.machine.describe() | {"instances": setting.instances}
+    from dataclasses import asdict
+
+    topology = setting.fabric.topology
+    return {
+        "name": setting.place,
+        "description": "made up",
+        "topology": asdict(topology) | {"chips": topology.chips},
+        "estimates": [],
+    }
+
+
+def _place(options: Options) -> tuple[str, Fabric, Machine | None]:
+    """Name, fabric without faults, machine."""
+    if options.system is not None and options.topology is not None:
+        raise TrnprofError("give --system or --topology, not both")
+    if options.system is not None:
+        for name in ("bandwidth", "latency"):
+            if getattr(options, name) is not None:
+                raise TrnprofError(
+                    f"--{name} goes with --topology; the links of a system are what its file says"
+                )
+        machine = load_machine(options.system)
+        instances = options.instances or 1
+        place = machine.name if instances == 1 else f"{instances} x {machine.name}"
+        return place, build_fabric(machine.scaled(instances)), machine
+    if options.topology is None:
+        raise TrnprofError(
+            "on what? give --system (trnprof systems lists them), or --topology and --bandwidth"
+        )
+    if options.instances is not None:
+        raise TrnprofError("--instances goes with --system; write more dimensions in --topology")
+    if options.bandwidth is None:
+        raise TrnprofError("--topology needs --bandwidth, such as 50GiB/s")
+    latencies = read_latencies(options.latency or "0ns")
+    topology = made_up_topology(options.topology, read_bandwidths(options.bandwidth), latencies)
+    return options.topology, build_fabric(topology), None
+
+
+def _requests(
+    options: Options, collective: str, size: int | None, chips: int
+) -> tuple[Request, ...]:
+    ranks = read_ranks(options.ranks, chips) if options.ranks else tuple(range(chips))
+    sent = _sent_bytes(options, collective, len(ranks))
+    others = tuple(read_another(text) for text in options.others)
+    first = Request(
+        collective=collective,
+        bytes=size if size is not None else _size(options, collective, sent),
+        ranks=ranks,
+        algorithms=_proper(read_list(options.algorithm or "")),
+        fidelity=options.fidelity or (FLUID if others else CHUNKED),
+        chunks=options.chunks,
+        forwarding=options.forwarding,
+        root=_position(options.root, ranks, "--root"),
+        sent_bytes=sent,
+        jitter=read_jitter(options.jitter) if options.jitter else None,
+        slow_chips=dict(read_slow(text) for text in options.slow),
+        astra_sim=read_astra_sim(options.astra_sim) if options.astra_sim else None,
+        ties=options.ties,
+    )
+    requests = (first, *(_another(other, first, chips) for other in others))
+    return _skewed(requests, [read_skew(text) for text in options.skew])
+
+
+def _another(other: Another, first: Request, chips: int) -> Request:
+    if other.bytes is None and other.collective != BARRIER:
+        raise TrnprofError(f"--with {other.collective}: bytes is missing")
+    ranks = read_ranks(other.ranks, chips) if other.ranks else first.ranks
+    return replace(
+        first,
+        collective=other.collective,
+        bytes=other.bytes or 0,
+        ranks=ranks,
+        algorithms=_proper(other.algorithms),
+        root=_position(other.root, ranks, "--with … root"),
+        sent_bytes=None,
+    )
+
+
+def _proper(algorithms: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(ALIASES.get(name, name) for name in algorithms)
+
+
+def _size(options: Options, collective: str, sent: tuple[tuple[int, ...], ...] | None) -> int:
+    if collective == BARRIER:
+        if options.size is not None:
+            raise TrnprofError("a barrier has no buffer: leave out --bytes")
+        return 0
+    if sent is not None:
+        if options.size is not None:
+            raise TrnprofError("give --bytes or --send-bytes, not both")
+        return max(sum(row) for row in sent)
+    if options.size is None:
+        raise TrnprofError("how much? give --bytes, such as 1GiB, or --sweep 1KiB..1GiB")
+    return read_size(options.size, "--bytes")
+
+
+def _sent_bytes(
+    options: Options, collective: str, ranks: int
+) -> tuple[tuple[int, ...], ...] | None:
+    if options.send_bytes is None:
+        return None
+    if collective != ALL_TO_ALL:
+        raise TrnprofError(f"--send-bytes is for {ALL_TO_ALL}, not for {collective}")
+    return read_send_bytes(options.send_bytes, ranks)
+
+
+def _position(rank: int | None, ranks: tuple[int, ...], option: str) -> int:
+    if rank is None:
+        return 0
+    if rank not in ranks:
+        raise TrnprofError(f"{option} {rank}: that rank is not in the group")
+    return ranks.index(rank)
+
+
+def _skewed(requests: tuple[Request, ...], skews: Sequence[tuple[int, int]]) -> tuple[Request, ...]:
+    """A late rank is late for all collectives that it is in."""
+    for rank, _ in skews:
+        if not any(rank in request.ranks for request in requests):
+            raise TrnprofError(f"--skew rank={rank}: that rank is in no group")
+    return tuple(
+        replace(
+            request,
+            release_ps={request.ranks.index(r): ps for r, ps in skews if r in request.ranks},
+        )
+        for request in requests
+    )
+
+
+def _faults(options: Options) -> tuple[str, ...]:
+    given = (
+        ("--degrade", options.degrade),
+        ("--fail", options.fail),
+        ("--slow", options.slow),
+        ("--skew", options.skew),
+        ("--jitter", (options.jitter,) if options.jitter else ()),
+    )
+    return tuple(f"{option} {text}" for option, texts in given for text in texts)
+
+
+def _say_compiling() -> None:
+    say("compiling what times collectives, once on this machine (about ten seconds)")

@@ -1,0 +1,213 @@
+"""What the options of ``collective`` mean, and what is said of those that mean nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trnprof.cli.collective_options import (
+    Options,
+    read_another,
+    read_astra_sim,
+    read_jitter,
+    read_ranks,
+    read_send_bytes,
+    read_skew,
+    read_slow,
+    read_sweep,
+)
+from trnprof.cli.collectives import Setting, prepare
+from trnprof.emulator.collectives.request import AstraSim, Jitter
+from trnprof.tracer.errors import TrnprofError
+
+
+def ring(**options: Any) -> Options:
+    given: dict[str, Any] = {
+        "collective": "all_reduce",
+        "topology": "ring:16",
+        "bandwidth": "50GiB/s",
+        "latency": "500ns",
+        "size": "1MiB",
+        "forwarding": "cut-through",
+        "ties": "clockwise",
+    }
+    return Options(**given | options)
+
+
+def test_ranks_are_inclusive_ranges_in_the_order_given() -> None:
+    assert read_ranks("0..3,8", 16) == (0, 1, 2, 3, 8)
+    assert read_ranks("5,2..3", 16) == (5, 2, 3)
+
+
+def test_a_sweep_doubles_from_its_first_size() -> None:
+    assert read_sweep("1KiB..8KiB") == (1024, 2048, 4096, 8192)
+    assert read_sweep("3B..13B") == (3, 6, 12)
+    assert len(read_sweep("1KiB..1GiB")) == 21
+
+
+def test_faults_and_noise() -> None:
+    assert read_skew("rank=5:40us") == (5, 40_000_000)
+    assert read_slow("chip=7:80%") == (7, 0.8)
+    assert read_jitter("seed=1,sigma=2%") == Jitter(1, 0.02)
+    assert read_astra_sim("active=2,memory=1600GB/s") == AstraSim(2, 1000, 1.6e12)
+    assert read_astra_sim("on") == AstraSim()
+
+
+def test_commas_in_a_list_do_not_end_it() -> None:
+    other = read_another("all_gather:ranks=0..3,8,bytes=64MiB,algorithm=ring,direct,root=8")
+    assert (other.collective, other.bytes, other.ranks) == ("all_gather", 64 << 20, "0..3,8")
+    assert (other.algorithms, other.root) == (("ring", "direct"), 8)
+
+
+def test_options_become_a_fabric_and_requests() -> None:
+    setting = prepare(
+        ring(
+            collective="broadcast",
+            ranks="8..15",
+            root=9,
+            others=("all_gather:bytes=1KiB,ranks=0..7",),
+            skew=("rank=9:1us", "rank=0:2us"),
+            degrade=("link=3-4:0.5",),
+            fail=("link=0>1",),
+        ),
+        None,
+    )
+    first, other = setting.requests
+    assert (first.bytes, first.ranks, first.root) == (1 << 20, tuple(range(8, 16)), 1)
+    assert (other.bytes, other.ranks, other.root) == (1024, tuple(range(8)), 0)
+    assert (first.release_ps, other.release_ps) == ({1: 10**6}, {0: 2 * 10**6})
+    assert (first.fidelity, other.fidelity) == ("fluid", "fluid")
+    half = setting.fabric.bytes_per_s == 25 * 2**30
+    assert sorted(zip(setting.fabric.source[half], setting.fabric.target[half], strict=True)) == [
+        (3, 4),
+        (4, 3),
+    ]
+    assert setting.fabric.is_failed.sum() == 1
+    assert setting.faults == (
+        "--degrade link=3-4:0.5",
+        "--fail link=0>1",
+        "--skew rank=9:1us",
+        "--skew rank=0:2us",
+    )
+
+
+def test_bandwidth_and_latency_may_differ_by_dimension() -> None:
+    fabric = prepare(
+        ring(topology="switch:4,ring:4", bandwidth="100GB/s,50GB/s", latency="1us,0.5ns"), None
+    ).fabric
+    assert set(zip(fabric.tier.tolist(), fabric.bytes_per_s.tolist(), strict=True)) == {
+        (0, 100e9),
+        (1, 50e9),
+    }
+    assert set(zip(fabric.tier.tolist(), fabric.latency_ps.tolist(), strict=True)) == {
+        (0, 10**6),
+        (1, 500),
+    }
+
+
+def test_instances_are_joined_and_their_figures_count_among_the_estimates() -> None:
+    one, two = (
+        prepare(Options("all_reduce", system="trn2", instances=n, size="1MiB"), None)
+        for n in (None, 2)
+    )
+    assert (two.fabric.chips, two.place) == (2 * one.fabric.chips, "2 x trn2")
+    assert set(one.estimates) <= set(two.estimates)
+
+
+def table(folder: Path, text: str) -> Path:
+    path = folder / "sent.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_table_of_bytes_is_read(tmp_path: Path) -> None:
+    path = table(tmp_path, "0, 4KiB, 1\n2,0,3\n4,5,0\n")
+    assert read_send_bytes(path, 3) == ((0, 4096, 1), (2, 0, 3), (4, 5, 0))
+    setting: Setting = prepare(
+        ring(collective="all_to_all", ranks="0..2", size=None, send_bytes=path), None
+    )
+    assert setting.requests[0].bytes == 4097
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1,2\n3\n", ":2: 1 columns, but there are 2 ranks"),
+        ("1,2\n", "1 rows, but there are 2 ranks"),
+        ("1,2\n3,x\n", ":2: 'x': expected a size"),
+        ("1,2\n3,-4\n", ":2: -4: expected 0 bytes or more"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(TrnprofError) as raised:
+        read_send_bytes(table(tmp_path, text), 2)
+    assert f"{says}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"collective": "all_reduc"}, "unknown collective 'all_reduc': did you mean all_reduce?"),
+        ({"size": "1.5XB"}, "size '1.5XB': unknown unit 'XB'"),
+        ({"size": "4G"}, "size '4G' is ambiguous: write GiB (powers of 1024) or GB (1000)"),
+        ({"size": "0"}, "--bytes 0: expected at least 1 byte"),
+        ({"size": "-4KiB"}, "--bytes -4KiB: expected at least 1 byte"),
+        ({"size": "1e400"}, "'1e400': expected a size"),
+        ({"size": "2000000TiB"}, "at most 1024 TiB"),
+        ({"size": None}, "how much? give --bytes"),
+        ({"ranks": "0..16"}, "rank 16 is out of range: there are chips 0..15"),
+        ({"ranks": "0..999999999"}, "out of range"),
+        ({"ranks": "3..1"}, "the end of 3..1 lies before its start"),
+        ({"ranks": "0-3"}, "expected a list such as 0..7"),
+        ({"ranks": "٣"}, "expected a list such as 0..7"),
+        ({"root": 16}, "--root 16: that rank is not in the group"),
+        ({"bandwidth": "0B/s"}, "bandwidth of 0 B/s: expected more than 0"),
+        ({"bandwidth": "50GiB"}, "expected a bandwidth such as 50GiB/s"),
+        ({"bandwidth": "50Gb/s"}, "unknown unit 'Gb'"),
+        ({"bandwidth": "1GB/s,2GB/s"}, "has 1 dimension, but bandwidth has 2 values"),
+        ({"bandwidth": None}, "--topology needs --bandwidth"),
+        ({"latency": "-1ns"}, "latency of -1000 ps"),
+        ({"topology": "rign:16"}, "unknown kind 'rign'"),
+        ({"topology": None, "bandwidth": None}, "on what? give --system"),
+        ({"system": "trn2"}, "give --system or --topology, not both"),
+        ({"system": "trn9", "topology": None, "bandwidth": None, "latency": None}, "unknown system 'trn9': did you mean 'trn"),
+        ({"system": "trn2", "topology": None}, "--bandwidth goes with --topology"),
+        ({"instances": 2}, "--instances goes with --system"),
+        ({"degrade": ("3-4:0.5",)}, "expected link=3-7:0.5"),
+        ({"degrade": ("link=3-4:0",)}, "factor 0, expected more than 0"),
+        ({"degrade": ("link=3-4:fast",)}, "expected a fraction such as 0.8"),
+        ({"fail": ("link=3-5",)}, "nothing joins the two; 3 has links to 2, 4"),
+        ({"slow": ("chip=x:0.8",)}, "expected chip=7:0.8"),
+        ({"skew": ("rank=16:1us",)}, "that rank is in no group"),
+        ({"skew": ("rank=1:soon",)}, "expected a time such as"),
+        ({"jitter": "seed=1"}, "expected seed=1,sigma=2%"),
+        ({"jitter": "sigma=200%"}, "expected a sigma between 0 and 100%"),
+        ({"jitter": "sigm=2%"}, "'sigm=2%' is not seed=1,sigma=2%"),
+        ({"others": ("all_gather:ranks=0..7",)}, "--with all_gather: bytes is missing"),
+        ({"others": ("all_gather:byte=1",)}, "'byte=1' is not such as all_gather:bytes=64MiB"),
+        ({"send_bytes": Path("x.csv")}, "--send-bytes is for all_to_all, not for all_reduce"),
+        ({"collective": "barrier"}, "a barrier has no buffer: leave out --bytes"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_said_in_one_line(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(TrnprofError) as raised:
+        prepare(ring(**options), None)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1MiB..1KiB", "its end lies before its start; write 1KiB..1MiB"),
+        ("1MiB", "expected A..B"),
+        ("1..", "expected a size"),
+        ("0..1KiB", "at least 1 byte"),
+    ],
+)
+def test_a_sweep_upside_down_is_refused(text: str, says: str) -> None:
+    with pytest.raises(TrnprofError) as raised:
+        read_sweep(text)
+    assert says in str(raised.value)
