@@ -19,11 +19,11 @@ import numpy as np
 import simpy
 
 from trnprof.emulator.collectives.endpoint import NO_COST
-from trnprof.emulator.collectives.max_min import max_min_rates
+from trnprof.emulator.collectives.fluid.max_min import max_min_rates
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.request import Request
 from trnprof.emulator.collectives.run import run_collective
-from trnprof.emulator.collectives.trace import write_collectives
+from trnprof.emulator.collectives.trace.write import write_collectives
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.made_up import made_up_topology

@@ -25,9 +25,9 @@ from trnprof.cli.collective_options import (
     read_slow,
 )
 from trnprof.cli.diagnostics import say
+from trnprof.emulator.collectives.algorithms.names import ALIASES
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER
-from trnprof.emulator.collectives.names import ALIASES
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.request import CHUNKED, FLUID, Request
 from trnprof.emulator.fabric.build import build_fabric
@@ -126,7 +126,7 @@ def write_trace(
     Returns:
         How many events it has.
     """
-    from trnprof.emulator.collectives.trace import write_collectives
+    from trnprof.emulator.collectives.trace.write import write_collectives
     from trnprof.tracer.compiled import told_of_compiling
     from trnprof.tracer.files import directory_beside
     from trnprof.tracer.manifest import write_manifest

@@ -32,7 +32,7 @@ def bandwidth_bound_ps(messages: Messages, routes: Routes, fabric: Fabric) -> in
 
 def link_times_ps(messages: Messages, routes: Routes, fabric: Fabric) -> I64:
     """int64[links], how long each is held by messages without noise; arguments as above."""
-    from trnprof.emulator.collectives.sums_kernel import hold_links_ps
+    from trnprof.emulator.collectives.chunked.sums_kernel import hold_links_ps
 
     times: I64 = hold_links_ps(
         frozen(routes.offsets),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from trnprof.emulator.collectives.algorithms import plan
+from trnprof.emulator.collectives.algorithms.register import plan
 from trnprof.emulator.collectives.group import Group, make_group
 from trnprof.emulator.collectives.messages import Messages
 from trnprof.emulator.fabric.made_up import made_up_topology

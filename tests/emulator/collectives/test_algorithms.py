@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.emulator.collectives.moving import instances, made_up, planned, whole
 
-from trnprof.emulator.collectives import steps
-from trnprof.emulator.collectives.algorithms import plan, resolve
+from trnprof.emulator.collectives.algorithms import steps
+from trnprof.emulator.collectives.algorithms.multi_ring import split
+from trnprof.emulator.collectives.algorithms.names import ALGORITHMS
+from trnprof.emulator.collectives.algorithms.register import plan, resolve
+from trnprof.emulator.collectives.algorithms.volume import volume_bytes
 from trnprof.emulator.collectives.group import make_group
 from trnprof.emulator.collectives.messages import COLLECTIVES, Messages
-from trnprof.emulator.collectives.multi_ring import split
-from trnprof.emulator.collectives.names import ALGORITHMS
-from trnprof.emulator.collectives.volume import volume_bytes
 from trnprof.tracer.errors import CollectiveError
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trnprof.emulator.collectives.bound import bandwidth_bound_ps
 from trnprof.emulator.collectives.busbw import bus_factor
-from trnprof.emulator.collectives.chunked import run_chunked
+from trnprof.emulator.collectives.chunked.run import run_chunked
 from trnprof.emulator.collectives.endpoint import NO_COST
 from trnprof.emulator.collectives.messages import COLLECTIVES, Messages
 from trnprof.emulator.collectives.outcome import Outcome

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from trnprof.emulator.collectives.bound import bandwidth_bound_ps
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
-from trnprof.emulator.collectives.fluid import Flowed, flow, run_fluid
+from trnprof.emulator.collectives.fluid.run import Flowed, flow, run_fluid
 from trnprof.emulator.collectives.messages import Messages
 from trnprof.emulator.collectives.outcome import Bound
 from trnprof.emulator.collectives.planned import Planned

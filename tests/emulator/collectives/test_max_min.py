@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from trnprof.emulator.collectives.max_min import max_min_rates
+from trnprof.emulator.collectives.fluid.max_min import max_min_rates
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.made_up import made_up_topology
 from trnprof.emulator.fabric.routes import find_routes

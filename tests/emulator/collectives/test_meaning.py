@@ -15,9 +15,9 @@ from tests.emulator.collectives.moving import (
     whole,
 )
 
+from trnprof.emulator.collectives.algorithms.volume import volume_bytes
 from trnprof.emulator.collectives.group import Group, make_group
 from trnprof.emulator.collectives.messages import Messages
-from trnprof.emulator.collectives.volume import volume_bytes
 
 GRIDS = (
     "ring:2",

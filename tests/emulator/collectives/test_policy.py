@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.emulator.collectives.moving import instances, whole
 
-from trnprof.emulator.collectives.algorithms import plan
+from trnprof.emulator.collectives.algorithms.policy import choose
+from trnprof.emulator.collectives.algorithms.register import plan
 from trnprof.emulator.collectives.group import Group, make_group
 from trnprof.emulator.collectives.messages import COLLECTIVES
-from trnprof.emulator.collectives.policy import choose
 from trnprof.emulator.machine import Machine, load_machine
 
 TRN2, H100 = load_machine("trn2"), load_machine("h100-hgx")

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trnprof.emulator.collectives import trace_rows
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.request import FLUID, Request
 from trnprof.emulator.collectives.run import run_collective, run_many
-from trnprof.emulator.collectives.trace import write_collectives
-from trnprof.emulator.collectives.trace_kernel import Transfers, order_by_server
+from trnprof.emulator.collectives.trace import rows as trace_rows
+from trnprof.emulator.collectives.trace.kernel import Transfers, order_by_server
+from trnprof.emulator.collectives.trace.write import write_collectives
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.made_up import made_up_topology

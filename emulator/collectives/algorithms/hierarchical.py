@@ -1,0 +1,125 @@
+"""How does a collective run over several instances? Within each and between them by turns, so that little crosses the slow network.
+
+After AWS's description (Neuron documents, inter-node collectives, Hierarchical): all_gather between instances, then within; reduce_scatter
+within, then between; all_reduce within, between, within. "Between" joins the ranks that have the same place in their instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from trnprof.emulator.collectives.algorithms.axis import grid_positions
+from trnprof.emulator.collectives.algorithms.dimensions import run_dimensions
+from trnprof.emulator.collectives.algorithms.multi_ring import rings
+from trnprof.emulator.collectives.algorithms.names import DIRECT, HALVING_DOUBLING, RING
+from trnprof.emulator.collectives.algorithms.steps import Steps, merge
+from trnprof.emulator.collectives.group import Group
+from trnprof.emulator.collectives.messages import ALL_TO_ALL, BROADCAST, Messages
+from trnprof.emulator.fabric.fabric import I32
+from trnprof.emulator.fabric.scale_out import INSTANCE
+from trnprof.tracer.errors import CollectiveError
+
+DIRECT_BELOW_BYTES: Final = 1_000_000
+HALVING_DOUBLING_BELOW_BYTES: Final = 56_000_000
+"""Sizes at which a stage changes its algorithm (Neuron documents, intra-node collectives, Algorithm Summary)."""
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """A group as a grid whose last dimension is the instance.
+
+    Attributes:
+        within: sizes of the dimensions within an instance; none where each holds one rank.
+        bytes_per_s: what a rank can send along each.
+        instances: how many.
+        positions: int32[ranks], position of each place of the grid.
+    """
+
+    within: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
+    instances: int
+    positions: I32
+
+
+def hierarchical(collective: str, group: Group, bytes: int, root: int) -> Messages:
+    """The messages; which algorithm each stage runs by depends on its share of the bytes (see ``stage_algorithm``).
+
+    A stage of rings within instances uses all their dimensions both ways, as ``multi_ring`` does.
+
+    Raises:
+        CollectiveError: one instance, instances with unequal numbers of ranks, or too many messages.
+    """
+    levels = _levels(group)
+    if collective in (ALL_TO_ALL, BROADCAST):
+        is_direct = collective == ALL_TO_ALL or bytes < DIRECT_BELOW_BYTES
+        stage = DIRECT if is_direct else RING
+        run = _run(collective, levels, bytes, stage, stage, root=root)
+        return merge([run])
+    within = stage_algorithm(levels.within, bytes)
+    between = stage_algorithm((levels.instances,), bytes // prod(levels.within))
+    if within != RING or not levels.within:
+        return merge([_run(collective, levels, bytes, within, between)])
+    return merge(
+        [
+            _run(collective, levels, share, RING, between, order, is_backward=is_backward)
+            for order, is_backward, share in rings(levels.within, levels.bytes_per_s, bytes)
+        ]
+    )
+
+
+def _run(
+    collective: str,
+    levels: _Levels,
+    bytes: int,
+    within: str,
+    between: str,
+    order: Sequence[int] | None = None,
+    *,
+    is_backward: bool = False,
+    root: int = 0,
+) -> Steps:
+    """One part of the buffer: the dimensions within an instance in an order, then the instances."""
+    count = len(levels.within)
+    dimensions = [*(order or range(count)), count]
+    sizes = (*levels.within, levels.instances)
+    places = grid_positions(sizes, dimensions, is_backward=is_backward)
+    return run_dimensions(
+        collective,
+        [sizes[dimension] for dimension in dimensions],
+        [within] * count + [between],
+        levels.positions[places],
+        bytes,
+        root,
+    )
+
+
+def stage_algorithm(sizes: tuple[int, ...], bytes: int) -> str:
+    """Direct for small buffers, halving-doubling for middling ones where all sizes are powers of two, rings for the rest."""
+    if bytes < DIRECT_BELOW_BYTES:
+        return DIRECT
+    if bytes < HALVING_DOUBLING_BELOW_BYTES and all(size & (size - 1) == 0 for size in sizes):
+        return HALVING_DOUBLING
+    return RING
+
+
+def _levels(group: Group) -> _Levels:
+    instances, counts = np.unique(group.instances, return_counts=True)
+    if len(instances) < 2:
+        raise CollectiveError(
+            "hierarchical needs ranks on two instances or more: choose another algorithm, or more instances"
+        )
+    if group.names[-1] == INSTANCE:
+        positions = np.arange(len(group), dtype=np.int32)
+        return _Levels(group.sizes[:-1], group.ring_bytes_per_s[:-1], group.sizes[-1], positions)
+    if (counts != counts[0]).any():
+        raise CollectiveError(
+            f"hierarchical needs as many ranks on each instance: here are {counts.min()} to {counts.max()}"
+        )
+    positions = np.argsort(group.instances, kind="stable").astype(np.int32)
+    within = (int(counts[0]),) if counts[0] > 1 else ()
+    return _Levels(within, (1.0,) * len(within), len(instances), positions)

@@ -1,0 +1,1 @@
+"""When does each chunk cross each link? Messages lowered to tasks, and scheduled."""

@@ -1,0 +1,1 @@
+"""How long does a lone collective take, by formula?"""

@@ -1,0 +1,1 @@
+"""How fast do messages flow that share links fairly?"""

@@ -1,0 +1,1 @@
+"""How is a collective written as a trace?"""
