@@ -11,7 +11,7 @@ from typing import Final
 from trnprof.cli.collective_document import algorithm_name, bus_bandwidth
 from trnprof.cli.collective_text import (
     bound_text,
-    estimate_lines,
+    common_lines,
     exact_bytes,
     heading,
     printable_lines,
@@ -35,7 +35,7 @@ def sweep_text(setting: Setting, rows: Sequence[Sequence[Outcome]]) -> str:
     first = outcomes[0]
     head = heading(setting, first).replace(f" of {exact_bytes(first.request.bytes)}", "", 1)
     parts = [f"# {head}, {first.fidelity}", *table_lines(outcomes)]
-    parts += [f"#{line[1:]}" for text in estimate_lines(setting) for line in text.split("\n")]
+    parts += [f"#{line[1:]}" for text in common_lines(setting) for line in text.split("\n")]
     plot = plot_lines(
         [outcome.request.bytes for outcome in outcomes],
         [bus_bandwidth(outcome) for outcome in outcomes],

@@ -36,7 +36,7 @@ def outcome_text(setting: Setting, outcomes: Sequence[Outcome]) -> str:
     if len(outcomes) > 1:
         longest = max(outcome.time_ps for outcome in outcomes)
         parts.append([_row("together", f"{format_ns(longest / 1000)}, all in flight at once")])
-    parts[-1] += _common_lines(setting)
+    parts[-1] += common_lines(setting)
     return printable_lines("\n\n".join("\n".join(lines) for lines in parts))
 
 
@@ -49,9 +49,14 @@ def heading(setting: Setting, outcome: Outcome) -> str:
     )
 
 
-def estimate_lines(setting: Setting) -> list[str]:
-    """What the time rests on that nobody published, and what was made to go wrong."""
-    return _common_lines(setting)
+def common_lines(setting: Setting) -> list[str]:
+    """What was made to go wrong, and what the time rests on that nobody published."""
+    lines = [_row("fault", fault) for fault in setting.faults]
+    keys = setting.estimates
+    if keys:
+        more = f" and {len(keys) - _SHOWN_ESTIMATES} more" if len(keys) > _SHOWN_ESTIMATES else ""
+        lines.append(_row("estimated", ", ".join(keys[:_SHOWN_ESTIMATES]) + more))
+    return lines
 
 
 def exact_bytes(count: int) -> str:
@@ -135,15 +140,6 @@ def _fidelity_text(outcome: Outcome) -> str:
     cut = f"{counted(chunks, 'chunk')} a message, " if chunks is not None else ""
     ways = request.forwarding if request.astra_sim is None else "as ASTRA-sim 2.0 counts"
     return f"{CHUNKED} ({cut}{ways})"
-
-
-def _common_lines(setting: Setting) -> list[str]:
-    lines = [_row("fault", fault) for fault in setting.faults]
-    keys = setting.estimates
-    if keys:
-        more = f" and {len(keys) - _SHOWN_ESTIMATES} more" if len(keys) > _SHOWN_ESTIMATES else ""
-        lines.append(_row("estimated", ", ".join(keys[:_SHOWN_ESTIMATES]) + more))
-    return lines
 
 
 def _of_bytes(count: int) -> str:

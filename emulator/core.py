@@ -25,12 +25,13 @@ class TensorEngine:
 
     def peak_flops(self, dtype: str = "bfloat16") -> float:
         """FLOP/s of dense matmuls: rows x columns x 2 x clock / cycles a column (NKI guides, engine table)."""
-        cycles = self.cycles_per_column[dtype]
-        return self.rows * self.columns * 2 * self.clock_ghz * 1e9 / cycles
+        return self._flops(self.cycles_per_column[dtype])
 
     def sparse_peak_flops(self, dtype: str) -> float:
         """FLOP/s of matmuls whose weights are sparse as the hardware wants it, zeros counted, as vendors do."""
-        cycles = self.sparse_cycles_per_column[dtype]
+        return self._flops(self.sparse_cycles_per_column[dtype])
+
+    def _flops(self, cycles: float) -> float:
         return self.rows * self.columns * 2 * self.clock_ghz * 1e9 / cycles
 
 

@@ -6,8 +6,9 @@ from array import array
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.taskgraph import I64, TaskGraph
 from trnprof.tracer.errors import GraphError
 
@@ -157,10 +158,10 @@ class GraphBuilder:
             duration_ps=_taken(self._durations),
             release_ps=_taken(self._releases),
             release_blocker=_taken(self._release_blockers),
-            server_offsets=_offsets(_taken(self._server_counts)),
+            server_offsets=offsets_of(_taken(self._server_counts)),
             server_ids=_taken(self._held_servers).astype(np.int32),
             occupancy_ps=_taken(self._occupancies),
-            dependency_offsets=_offsets(np.bincount(targets, minlength=len(self))),
+            dependency_offsets=offsets_of(np.bincount(targets, minlength=len(self))),
             dependencies=_taken(self._sources)[order],
             lag_ps=_taken(self._lags)[order],
             in_order=np.array(self._in_order, np.bool_),
@@ -181,9 +182,3 @@ def _extend(column: array[int], values: I64) -> None:
 
 def _taken(column: array[int]) -> I64:
     return np.array(column, np.int64)
-
-
-def _offsets(counts: NDArray[np.integer]) -> I64:
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets

@@ -8,6 +8,7 @@ from typing import Any
 
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.core import Core, read_core
+from trnprof.emulator.cost import to_ps
 from trnprof.emulator.fabric.scale_out import ScaleOut, scale_out
 from trnprof.emulator.fabric.topology import RING, Topology
 from trnprof.emulator.figures import Description, Figure
@@ -23,8 +24,6 @@ from trnprof.emulator.machine_tables import (
     require_positive,
 )
 from trnprof.emulator.system_files import open_system
-
-PS_PER_NS = 1000
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,10 @@ class Machine:
         if costs is None:
             return NO_COST
         return Endpoint(
-            start_ps=round(costs.start_ns * PS_PER_NS),
-            post_ps=round(costs.post_ns * PS_PER_NS),
-            dma_start_ps=round(costs.dma_start_ns * PS_PER_NS),
-            dma_done_ps=round(costs.dma_done_ns * PS_PER_NS),
+            start_ps=to_ps(costs.start_ns),
+            post_ps=to_ps(costs.post_ns),
+            dma_start_ps=to_ps(costs.dma_start_ns),
+            dma_done_ps=to_ps(costs.dma_done_ns),
             dma_bytes_per_s=costs.dma_bytes_per_s,
             hbm_bytes_per_s=self.chip.hbm_bytes_per_s,
             reduce_touches=costs.reduce_touches,

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import EDGES, EXECUTION, FORCE, SYSTEM, TRACE, Edges, Execution
+from trnprof.cli.options import (
+    EDGES,
+    EXECUTION,
+    FORCE,
+    REPRODUCIBLE,
+    SYSTEM,
+    TRACE,
+    Edges,
+    Execution,
+)
 
 
 def emulate(
@@ -16,9 +25,7 @@ def emulate(
     output: Annotated[Path, typer.Option("-o", "--output", help="Trace directory to write.")],
     execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
     edges: Annotated[Edges | None, EDGES] = None,
-    reproducible: Annotated[
-        bool, typer.Option("--reproducible", help="Leave out dates, paths and the command.")
-    ] = False,
+    reproducible: Annotated[bool, REPRODUCIBLE] = False,
     force: Annotated[bool, FORCE] = False,
 ) -> None:
     """Time the workload saved in a trace on another system.

@@ -9,7 +9,7 @@ import numpy as np
 from trnprof.emulator.collectives.messages import Messages
 from trnprof.emulator.collectives.outcome import Bound, Events
 from trnprof.emulator.collectives.request import CUT_THROUGH, Request
-from trnprof.emulator.collectives.servers import DMA, HBM, LINK, POST, Servers
+from trnprof.emulator.collectives.servers import Servers
 from trnprof.emulator.fabric.fabric import I64, Fabric, Routes
 from trnprof.emulator.scheduler import frozen
 
@@ -32,7 +32,7 @@ def bandwidth_bound_ps(messages: Messages, routes: Routes, fabric: Fabric) -> in
 
 def link_times_ps(messages: Messages, routes: Routes, fabric: Fabric) -> I64:
     """int64[links], how long each is held by messages without noise; arguments as above."""
-    from trnprof.emulator.collectives.chunked.sums_kernel import hold_links_ps
+    from trnprof.emulator.collectives.sums_kernel import hold_links_ps
 
     times: I64 = hold_links_ps(
         frozen(routes.offsets),
@@ -100,12 +100,10 @@ def largest_part(spent: Any, servers: Servers, fabric: Fabric) -> Bound:
         servers: numbers of servers.
         fabric: for names.
     """
-    firsts = (0, servers.first_dma, servers.first_hbm, servers.first_post(0), len(servers))
-    ranges = {
-        kind: slice(first, past)
-        for kind, first, past in zip((LINK, DMA, HBM, POST), firsts, firsts[1:], strict=False)
+    spent_ps = {
+        kind: spent.server_ps[each.start : each.stop] for kind, each in servers.numbers().items()
     }
-    totals = {kind: int(spent.server_ps[each].sum()) for kind, each in ranges.items()}
+    totals = {kind: int(each.sum()) for kind, each in spent_ps.items()}
     totals |= {LATENCY: spent.latency_ps, PEER: spent.late_ps}
     kind = max(totals, key=lambda name: totals[name])
     if kind == PEER:
@@ -114,7 +112,7 @@ def largest_part(spent: Any, servers: Servers, fabric: Fabric) -> Bound:
     if kind == LATENCY:
         chain = "1 message" if spent.steps == 1 else f"{spent.steps} messages one after the other"
         return Bound(LATENCY, chain, step)
-    server = ranges[kind].start + int(np.argmax(spent.server_ps[ranges[kind]]))
+    server = servers.numbers()[kind].start + int(np.argmax(spent_ps[kind]))
     return Bound(kind, servers.name(server, fabric), step)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from trnprof.emulator.collectives.algorithms.policy import choose
 from trnprof.emulator.collectives.algorithms.register import plan
 from trnprof.emulator.collectives.bound import LATENCY, link_times_ps
-from trnprof.emulator.collectives.chunked.routing import message_routes
 from trnprof.emulator.collectives.chunked.run import run_chunked
 from trnprof.emulator.collectives.closed_form.time import time_ps
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
@@ -21,6 +20,7 @@ from trnprof.emulator.collectives.perturb import slowed_links
 from trnprof.emulator.collectives.planned import Planned, Ran
 from trnprof.emulator.collectives.request import CHUNKED, CLOSED_FORM, Request
 from trnprof.emulator.collectives.request_check import check_request
+from trnprof.emulator.collectives.routing import message_routes
 from trnprof.emulator.collectives.servers import LINK
 from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.names import link_name
@@ -122,7 +122,7 @@ def _closed_form(fabric: Fabric, planned: Planned, group: Group, endpoint: Endpo
 
 
 def _outcome(planned: Planned, ran: Ran, fabric: Fabric, part: int) -> Outcome:
-    from trnprof.emulator.collectives.chunked.sums_kernel import sum_over_links
+    from trnprof.emulator.collectives.sums_kernel import sum_over_links
 
     request, routes = planned.request, planned.routes
     return Outcome(

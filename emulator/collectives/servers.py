@@ -47,11 +47,17 @@ class Servers:
     def __len__(self) -> int:
         return self.first_post(self.collectives)
 
+    def numbers(self) -> dict[str, range]:
+        """The servers of each kind: LINK, DMA, HBM and POST, in order."""
+        firsts = (0, self.first_dma, self.first_hbm, self.first_post(0), len(self))
+        return {
+            kind: range(first, past)
+            for kind, first, past in zip((LINK, DMA, HBM, POST), firsts, firsts[1:], strict=False)
+        }
+
     def kind(self, server: int) -> str:
         """LINK, DMA, HBM or POST."""
-        if server < self.links:
-            return LINK
-        return (DMA, HBM, POST)[min((server - self.links) // self.chips, 2)]
+        return next(kind for kind, numbers in self.numbers().items() if server in numbers)
 
     def name(self, server: int, fabric: Fabric) -> str:
         """As people call it: "link 3>7", "HBM of chip 4"."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.fabric.fabric import F64, I64, Fabric
 from trnprof.emulator.fabric.layout import TierLayout, first_switches, lay_out
 from trnprof.emulator.fabric.topology import MESH, RING, Tier, Topology
@@ -46,7 +47,7 @@ def build_fabric(topology: Topology) -> Fabric:
         bytes_per_s=np.concatenate([np.empty(0), *rates]),
         latency_ps=np.concatenate([empty, *latencies]).astype(np.int64),
         tier=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-        first_link=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        first_link=offsets_of(np.array(counts, np.int64)),
         is_failed=np.zeros(links, np.bool_),
     )
 

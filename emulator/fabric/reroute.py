@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.fabric.fabric import I32, I64, Fabric, Routes
 from trnprof.emulator.fabric.names import link_name
 from trnprof.tracer.compiled import compiled
@@ -58,7 +59,7 @@ def reroute(fabric: Fabric, sources: I64, targets: I64) -> Routes:
     starts[order] = np.cumsum(counts) - counts
     lengths = np.empty_like(counts)
     lengths[order] = counts
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    offsets = offsets_of(lengths)
     slots = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
     return Routes(offsets, found[slots])
 
@@ -70,7 +71,7 @@ def _ways(fabric: Fabric, is_backward: bool) -> Ways:
     works = np.flatnonzero(~fabric.is_failed)
     links = works[np.argsort(near[works], kind="stable")]
     counts = np.bincount(near[links], minlength=fabric.nodes)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets = offsets_of(counts)
     return Ways(offsets, links, near, far, fabric.latency_ps + 1)
 
 

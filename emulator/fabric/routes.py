@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.fabric.chains import tier_chains
 from trnprof.emulator.fabric.fabric import I64, Fabric, Routes
 from trnprof.emulator.fabric.layout import coordinate_values, lay_out
@@ -53,7 +54,7 @@ def find_routes(
     tables = _tables(fabric)
     counts = kernel.count_links(tables, source, target)
     lost = counts < 0
-    offsets = _offsets(np.maximum(counts, 0))
+    offsets = offsets_of(np.maximum(counts, 0))
     if offsets[-1] > MAX_ROUTE_LINKS:
         raise FabricError(
             f"{len(counts):,} routes of {offsets[-1]:,} links are too many; at most "
@@ -100,17 +101,13 @@ def _tables(fabric: Fabric) -> Any:
     )
 
 
-def _offsets(counts: I64) -> I64:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
 def _replaced(routes: Routes, lost: NDArray[np.bool_], others: Routes) -> Routes:
     """Routes with those of some pairs exchanged for others, in order."""
     counts = np.diff(routes.offsets)
     kept = np.repeat(~lost, counts)
     counts = counts.copy()
     counts[lost] = np.diff(others.offsets)
-    offsets = _offsets(counts)
+    offsets = offsets_of(counts)
     is_other = np.repeat(lost, counts)
     links = np.empty(offsets[-1], np.int32)
     links[is_other] = others.links

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trnprof.emulator.collectives.messages import Blocks, Messages
+from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.fabric.fabric import I32, I64
 from trnprof.tracer.errors import CollectiveError
 
@@ -137,7 +138,7 @@ class Steps:
             bytes=segments * np.repeat(copies, counts) * self.segment_bytes,
             step=_joined([batch.step for batch in batches]).astype(np.int32),
             is_reduced=_flags([batch.is_reduced for batch in batches], counts),
-            dependency_offsets=_offsets(np.repeat(each, counts)),
+            dependency_offsets=offsets_of(np.repeat(each, counts)),
             dependencies=_joined([batch.dependencies.ravel() for batch in batches]),
             blocks=Blocks(
                 np.zeros(self.count, np.int32),
@@ -172,8 +173,8 @@ def merge(parts: Sequence[Steps]) -> Messages:
     dependencies = place[
         _joined([part.dependencies + first for part, first in zip(made, firsts, strict=False)])
     ]
-    offsets = _offsets(counts[order])
-    old = _offsets(counts)[:-1][order] - offsets[:-1]
+    offsets = offsets_of(counts[order])
+    old = offsets_of(counts)[:-1][order] - offsets[:-1]
     gather = np.arange(len(dependencies)) + np.repeat(old, counts[order])
     blocks = [part.blocks for part in made if part.blocks is not None]
     return Messages(
@@ -208,9 +209,3 @@ def _joined(arrays: Sequence[NDArray[np.integer[Any]]]) -> I64:
 
 def _flags(values: Sequence[bool], counts: I64) -> NDArray[np.bool_]:
     return np.repeat(np.array(values, np.bool_), counts)
-
-
-def _offsets(counts: I64) -> I64:
-    offsets = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return offsets

@@ -19,6 +19,7 @@ from trnprof.emulator.collectives.request import (
     Request,
 )
 from trnprof.emulator.collectives.servers import Servers
+from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.fabric.fabric import F64, I32, I64, Fabric, Routes
 from trnprof.emulator.scheduler import frozen
 from trnprof.emulator.taskgraph import TaskGraph
@@ -249,7 +250,7 @@ def _gates(messages: Messages, request: Request) -> tuple[I64, I64]:
     begin = np.searchsorted(messages.target[last], messages.source, side="left")
     past = np.searchsorted(messages.target[last], messages.source, side="right")
     counts = np.where(np.diff(messages.dependency_offsets) == 0, past - begin, 0)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets = offsets_of(counts)
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
     return offsets, last[np.repeat(begin, counts) + within]
 

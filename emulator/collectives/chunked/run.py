@@ -13,7 +13,8 @@ from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.outcome import Bound, Events
 from trnprof.emulator.collectives.planned import Planned, Ran
 from trnprof.emulator.collectives.servers import Servers
-from trnprof.emulator.fabric.fabric import I64, Fabric
+from trnprof.emulator.csr import offsets_of
+from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.scheduler import frozen, schedule
 from trnprof.emulator.taskgraph import TaskGraph
 
@@ -55,7 +56,7 @@ def run_chunked(planned: Sequence[Planned], fabric: Fabric, endpoint: Endpoint) 
 def _ran(
     one: Planned, events: Events, part: int, arrivals: Arrivals, servers: Servers, fabric: Fabric
 ) -> Ran:
-    from trnprof.emulator.collectives.chunked import sums_kernel as kernel
+    from trnprof.emulator.collectives import sums_kernel as kernel
 
     graph, end_ps = events.graph, frozen(events.schedule.end_ps)
     first, past = events.first_message[part : part + 2].tolist()
@@ -97,7 +98,7 @@ def _together(parts: list[Lowered]) -> Lowered:
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
     counts = np.concatenate([np.diff(graph.dependency_offsets) for graph in graphs])
-    old, offsets = _offsets(counts), _offsets(counts[order])
+    old, offsets = offsets_of(counts), offsets_of(counts[order])
     edges = np.arange(offsets[-1]) + np.repeat(old[:-1][order] - offsets[:-1], counts[order])
     sources = [graph.dependencies + task for graph, task in zip(graphs, tasks, strict=False)]
     occupancy_ps = np.concatenate([graph.occupancy_ps for graph in graphs])[order]
@@ -125,7 +126,3 @@ def _together(parts: list[Lowered]) -> Lowered:
             for part, task in zip(parts, tasks, strict=False)
         ),
     )
-
-
-def _offsets(counts: I64) -> I64:
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trnprof.emulator.collectives.bound import largest_part
+from trnprof.emulator.collectives.bound import LATENCY, largest_part
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.fluid.traffic import (
     PS,
@@ -130,7 +130,7 @@ def _ran(
     busy_ps = np.rint(link_bytes / fabric.bytes_per_s * PS).astype(np.int64)
     time_ps = int(rank_end_ps.max(initial=0))
     if len(messages) == 0:
-        return Ran(time_ps, rank_end_ps, busy_ps, Bound("latency", "no messages"))
+        return Ran(time_ps, rank_end_ps, busy_ps, Bound(LATENCY, "no messages"))
     last = first + int(np.argmax(ends))
     spent = _spent(flowed, last, messages.step, first, endpoint, servers)
     return Ran(time_ps, rank_end_ps, busy_ps, largest_part(spent, servers, fabric))

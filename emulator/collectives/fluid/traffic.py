@@ -13,6 +13,7 @@ from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.perturb import chip_speeds, noise, releases
 from trnprof.emulator.collectives.planned import Planned
 from trnprof.emulator.collectives.servers import Servers
+from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.fabric.fabric import F64, I64, Fabric
 from trnprof.emulator.scheduler import frozen
 
@@ -53,7 +54,7 @@ def join_messages(planned: Sequence[Planned]) -> Joined:
     chips = [np.array(part.request.ranks, np.int64) for part in planned]
     both = list(zip(planned, chips, strict=True))
     return Joined(
-        first=_ends(counts),
+        first=offsets_of(counts),
         collective=np.repeat(np.arange(len(planned)), counts),
         source=_joined([ranks[part.messages.source] for part, ranks in both]),
         target=_joined([ranks[part.messages.target] for part, ranks in both]),
@@ -79,7 +80,7 @@ def make_classes(joined: Joined, fabric: Fabric, endpoint: Endpoint) -> tuple[An
     _, some, class_of = np.unique(key, return_index=True, return_inverse=True)
     servers, classes = Servers(fabric.links, fabric.chips), np.arange(len(some))
     first, counts = joined.route_offsets[some], np.diff(joined.route_offsets)[some]
-    hop = np.arange(counts.sum()) + np.repeat(first - _ends(counts)[:-1], counts)
+    hop = np.arange(counts.sum()) + np.repeat(first - offsets_of(counts)[:-1], counts)
     used = [(np.repeat(classes, counts), joined.route_links[hop], np.ones(len(hop)))]
     if endpoint.dma_bytes_per_s > 0:
         used.append((classes, servers.first_dma + joined.source[some], np.ones(len(some))))
@@ -92,7 +93,7 @@ def make_classes(joined: Joined, fabric: Fabric, endpoint: Endpoint) -> tuple[An
         used.append((classes[writes], servers.first_hbm + written, touches[writes]))
     users, links, uses = (np.concatenate(column) for column in zip(*used, strict=True))
     order = np.argsort(users, kind="stable")
-    offsets = _ends(np.bincount(users, minlength=len(some)))
+    offsets = offsets_of(np.bincount(users, minlength=len(some)))
     paths = Paths(frozen(offsets), frozen(links[order], np.int32), frozen(uses[order], np.float64))
     return class_of.astype(np.int32), paths
 
@@ -174,11 +175,6 @@ def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
 
 
-def _ends(counts: NDArray[np.integer[Any]]) -> I64:
-    """CSR offsets of so many entries each."""
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-
 def _joined_offsets(offsets: list[I64]) -> I64:
     """CSR offsets of several parts, one after the other."""
-    return _ends(_joined([np.diff(part) for part in offsets]))
+    return offsets_of(_joined([np.diff(part) for part in offsets]))

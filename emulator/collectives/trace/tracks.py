@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from trnprof.emulator.collectives import servers as kinds
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.servers import Servers
@@ -62,8 +63,10 @@ class Numbers:
 
 def server_kinds(servers: Servers) -> NDArray[np.int8]:
     """int8[servers], LINK, POST, DMA or HBM."""
-    counts = [servers.links, servers.chips, servers.chips, servers.collectives * servers.chips]
-    return np.repeat(np.array([LINK, DMA, HBM, POST], np.int8), counts)
+    codes = {kinds.LINK: LINK, kinds.DMA: DMA, kinds.HBM: HBM, kinds.POST: POST}
+    numbers = servers.numbers()
+    counts = [len(each) for each in numbers.values()]
+    return np.repeat(np.array([codes[kind] for kind in numbers], np.int8), counts)
 
 
 def track_columns(

@@ -29,7 +29,7 @@ def message_routes(fabric: Fabric, sources: I32, targets: I32, ties: str) -> Rou
     chips = fabric.chips
     if chips * chips > MAX_TABLE or len(sources) <= chips:
         return find_routes(fabric, sources, targets, ties)
-    from trnprof.emulator.collectives.chunked.routing_kernel import distinct_pairs, repeat_routes
+    from trnprof.emulator.collectives.routing_kernel import distinct_pairs, repeat_routes
 
     pair, first = distinct_pairs(frozen(sources, np.int32), frozen(targets, np.int32), chips)
     distinct = find_routes(fabric, sources[first], targets[first], ties)
