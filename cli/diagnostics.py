@@ -13,6 +13,14 @@ _NARROWEST: Final = 20
 """Columns below which no text is folded further."""
 
 
+_NEEDS_LESS: Final = {
+    "import": "give the process more, or read one source at a time (--jobs 1)",
+    "collective": "give the process more, or hold less: fewer chunks (--chunks 1), or none (--fidelity closed-form)",
+    "record": "give the process more, or record fewer steps (--steps A..B)",
+}
+"""What to do where memory runs out, by command."""
+
+
 class ExitCode(IntEnum):
     """Exit codes of every command but ``record``, which passes the recorded command's own."""
 
@@ -71,6 +79,11 @@ def live(text: str) -> None:
             sys.stderr.flush()
 
 
+def _command() -> str:
+    """Which command this process was started for; "" if it cannot be told."""
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+
+
 def fail(text: str, code: ExitCode = ExitCode.BAD_INPUT) -> SystemExit:
     """The exception that ends the process with one line on stderr."""
     say(text)
@@ -84,8 +97,6 @@ def internal_error(error: BaseException) -> SystemExit:
 
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, MemoryError):
-        return fail(
-            "out of memory: give the process more, or read less at a time (import: --jobs 1)"
-        )
+        return fail(f"out of memory: {_NEEDS_LESS.get(_command(), 'give the process more')}")
     kind = type(error).__name__
     return fail(f"internal error: {kind}: {error} (a bug in trnprof; TRNPROF_DEBUG=1 shows where)")

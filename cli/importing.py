@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 from trnprof.cli.diagnostics import ExitCode, live, say
+from trnprof.cli.stopping import stopped
 from trnprof.cli.validating import times_text
 from trnprof.tracer.compiled import told_of_compiling
 from trnprof.tracer.files import remove_abandoned
 from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
 from trnprof.tracer.ingest.pool import SMALL_BYTES, Progress
 from trnprof.tracer.ingest.run import ImportSummary, import_profiles
+from trnprof.tracer.stopping import StoppedError, undone
 from trnprof.tracer.units import counted, format_bytes, format_count, format_percent, printable
 
 _FINDINGS_SHOWN: Final = 5
@@ -59,12 +58,7 @@ def import_and_tell(
     display = Display(output, processes, is_live=_is_terminal())
     started = time.monotonic()
     try:
-        with stopped_by_signals() as check, told_of_compiling(_say_compiling):
-
-            def progress(standing: Progress) -> None:
-                check()
-                display(standing)
-
+        with undone(display.close), told_of_compiling(_say_compiling):
             remove_abandoned(output)
             summary = import_profiles(
                 paths,
@@ -74,57 +68,13 @@ def import_and_tell(
                 jobs=processes,
                 force=force,
                 max_input_bytes=max_input_bytes,
-                progress=progress,
+                progress=display,
             )
     except StoppedError as stop:
-        display.close()
-        say(f"stopped by {stop.signal.name}")
-        raise SystemExit(128 + stop.signal) from None
-    finally:
-        display.close()
+        raise stopped(stop.number) from None
     for line in outcome_lines(output, summary, time.monotonic() - started):
         say(line)
     return int(ExitCode.FOUND if strict and is_doubtful(summary.findings) else ExitCode.FINE)
-
-
-class StoppedError(BaseException):
-    """A signal asked this process to end; like KeyboardInterrupt, nothing but the command itself catches it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.signal = signal.Signals(number)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[Callable[[], None]]:
-    """Raise StoppedError where SIGTERM or SIGHUP comes; one that is ignored (nohup) stays so, and a second one changes nothing.
-
-    Yields:
-        What raises it again if one came: a library may have caught it.
-    """
-    came: list[int] = []
-
-    def check() -> None:
-        if came:
-            raise StoppedError(came[0])
-
-    def stop(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # what cleans up is not stopped
-        came.append(number)
-        check()
-
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [signal.Signals[name] for name in names]
-    is_main = threading.current_thread() is threading.main_thread()
-    before = {n: signal.getsignal(n) for n in numbers if is_main}
-    before = {n: old for n, old in before.items() if old not in (signal.SIG_IGN, None)}
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield check
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 @dataclass

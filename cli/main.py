@@ -19,6 +19,8 @@ from trnprof.cli.commands.systems import systems
 from trnprof.cli.commands.validate import validate
 from trnprof.cli.commands.view import view
 from trnprof.cli.diagnostics import ExitCode, fail, internal_error, tell
+from trnprof.cli.stopping import end_when_told, ignore_stops
+from trnprof.cli.usage import plain
 
 app = typer.Typer(
     name="trnprof",
@@ -69,6 +71,7 @@ def main() -> None:
     """Run the command line; every failure is one line on stderr and an exit code."""
     from trnprof.tracer.errors import TrnprofError
 
+    end_when_told()
     try:
         code = app(prog_name="trnprof", standalone_mode=False)
     except TrnprofError as error:
@@ -81,6 +84,8 @@ def main() -> None:
         if type(error).__name__ != "PanicException":  # polars', which is no Exception
             raise
         raise _usage_or_internal(error) from None
+    finally:
+        ignore_stops()
     raise SystemExit(code or 0)
 
 
@@ -95,8 +100,9 @@ def _usage_or_internal(error: BaseException) -> SystemExit:
         if type(error).__name__ == "NoArgsIsHelpError":
             tell(describe())
             return SystemExit(int(ExitCode.BAD_INPUT))
-        return fail(f"{describe()} (see {path} --help)")
-    if type(error).__module__.split(".")[0] in ("polars", "pyarrow", "pyo3_runtime"):
+        return fail(f"{plain(describe())} (see {path} --help)")
+    library = type(error).__module__.split(".")[0]
+    if library in ("polars", "pyarrow", "pyo3_runtime") and not isinstance(error, MemoryError):
         first = (str(error).splitlines() or [""])[0]
         return fail(f"a file of the trace is damaged ({first}); trnprof validate TRACE says which")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):

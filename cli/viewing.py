@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trnprof.cli.output import show, write_text
 from trnprof.cli.reading import open_and_tell
+from trnprof.cli.stopping import leave_to_viewer
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.units import parse_duration_ns
 
@@ -44,6 +45,7 @@ def open_viewer(path: Path, *, ascii_only: bool) -> None:
     from trnprof.tui.app import run_app
 
     trace = open_and_tell(path)
+    leave_to_viewer()
     run_app(trace, ascii=ascii_only)
 
 

@@ -9,10 +9,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trnprof.tracer.errors import OutputExistsError, WriteError
+from trnprof.tracer.stopping import undone
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free space or write elsewhere",
@@ -54,15 +56,16 @@ def written_beside(path: Path) -> Iterator[Path]:
         WriteError: it could not be written; nothing is left beside then.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with writing(path):
-            yield beside
-            sync(beside)
-            beside.replace(path)
-            sync(path.parent)
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    with undone(partial(_remove_file, beside)), writing(path):
+        yield beside
+        sync(beside)
+        beside.replace(path)
+        sync(path.parent)
+
+
+def _remove_file(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
@@ -140,7 +143,7 @@ def directory_beside(path: Path) -> Iterator[Path]:
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     try:
-        with writing(path):
+        with undone(partial(_put_back, path, old, beside)), writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             beside.mkdir()
             yield beside
@@ -153,8 +156,11 @@ def directory_beside(path: Path) -> Iterator[Path]:
             raise
         # for a person it is what takes its place that could not be written
         raise _cannot_write(path, error.reason) from error
-    finally:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+
+
+def _put_back(path: Path, old: Path, beside: Path) -> None:
+    """Let nothing but ``path`` be left: the new directory if it is in its place, else the old one."""
+    if old.exists() and not path.exists():
+        old.rename(path)
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)

@@ -18,6 +18,7 @@ from trnprof.tracer.ingest.names import in_order, natural_key, shown
 from trnprof.tracer.ingest.place import Place, directory_source, head_bytes, reading, source_of
 from trnprof.tracer.ingest.source import Head, Source
 from trnprof.tracer.manifest import is_trace
+from trnprof.tracer.nearest import nearest
 from trnprof.tracer.units import format_bytes
 
 MAX_FILES: Final = 100_000
@@ -162,14 +163,12 @@ def _is_link(path: Path) -> bool:
 
 
 def _similar(folder: Path, name: str) -> str:
-    import difflib
-
     try:
         names = os.listdir(folder)[:MAX_HEAD_FILES]
     except OSError:
         return ""
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {shown(folder / close[0])}?" if close else ""
+    near = nearest(name, names)
+    return f"; did you mean {shown(folder / near)}?" if near else ""
 
 
 def _check_no_trace(path: Path) -> None:

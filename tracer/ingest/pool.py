@@ -10,26 +10,22 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import connection
 from types import TracebackType
 from typing import Any, Final, Self
 
 from trnprof.tracer.errors import ProfileError
+from trnprof.tracer.stopping import STOPS, stops_held_back
 
 POLL_SECONDS: Final = 0.2
 
 SMALL_BYTES: Final = 32_000_000
 """Sources that are smaller together are read in this process: starting others takes longer."""
-
-_STOPS: Final = {
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-}
-"""Signals that ask a process to end."""
 
 _standing: Any = None
 """Bytes read and events found, two numbers a source; in a worker a shared array, in this process a list."""
@@ -69,7 +65,11 @@ def told(index: int, read_bytes: int, events: int) -> None:
 
 
 class Pool:
-    """Some processes, or this one."""
+    """Some processes, or this one.
+
+    While there are others, signals are held back: a process that is started by half ends in a traceback, and this one ends the others
+    before it ends.
+    """
 
     def __init__(self, jobs: int, expected_bytes: Sequence[int], listener: Listener | None) -> None:
         """Start nothing yet.
@@ -83,13 +83,11 @@ class Pool:
         self._sources = len(expected_bytes)
         self._listener = listener
         self._phase, self._done = "reading", 0
+        self._processes = min(jobs, self._sources) if self._expected_bytes > SMALL_BYTES else 1
         self._executor: ProcessPoolExecutor | None = None
+        self._held = ExitStack()
+        self._check: Callable[[], None] | None = None
         self._standing: Any = [0] * (2 * self._sources)
-        if jobs > 1 and self._sources > 1 and self._expected_bytes > SMALL_BYTES:
-            context = multiprocessing.get_context("spawn")
-            self._standing = context.Array("q", 2 * self._sources, lock=False)
-            workers = min(jobs, self._sources)
-            self._executor = ProcessPoolExecutor(workers, context, _start_worker, (self._standing,))
 
     def map(
         self, phase: str, work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
@@ -109,8 +107,7 @@ class Pool:
         self._tell()
         if self._executor is None:
             return [self._here(work, each) for each in arguments]
-        with _held_back():
-            futures = [self._executor.submit(work, *each) for each in arguments]
+        futures = [self._executor.submit(work, *each) for each in arguments]
         try:
             self._watch(futures)
             return [future.result() for future in futures]
@@ -120,6 +117,12 @@ class Pool:
             ) from error
 
     def __enter__(self) -> Self:
+        if self._processes > 1:
+            self._check = self._held.enter_context(stops_held_back())
+            context = multiprocessing.get_context("spawn")
+            self._standing = context.Array("q", 2 * self._sources, lock=False)
+            start = _start_worker, (self._standing,)
+            self._executor = ProcessPoolExecutor(self._processes, context, *start)
         return self
 
     def __exit__(
@@ -131,11 +134,12 @@ class Pool:
         """End the processes; at once if something went wrong."""
         if self._executor is None:
             return
-        workers = list(self._executor._processes.values())
-        self._executor.shutdown(wait=error is None, cancel_futures=True)
-        for worker in workers if error is not None else ():
-            worker.kill()
-            worker.join()
+        with self._held:
+            workers = list(self._executor._processes.values())
+            self._executor.shutdown(wait=error is None, cancel_futures=True)
+            for worker in workers if error is not None else ():
+                worker.kill()
+                worker.join()
 
     def _here(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         global _standing, _listen
@@ -159,6 +163,8 @@ class Pool:
                     return
 
     def _tell(self) -> None:
+        if self._check is not None:
+            self._check()
         if self._listener is not None:
             standing = list(self._standing)
             self._listener(
@@ -173,31 +179,12 @@ class Pool:
             )
 
 
-@contextmanager
-def _held_back() -> Iterator[None]:
-    """Hold back what would stop this process while it starts others: one that is started by half ends in a traceback."""
-    came: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _STOPS if is_main}
-    before = {number: handler for number, handler in before.items() if handler is not None}
-    for number in before:
-        signal.signal(number, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in dict.fromkeys(came):
-            signal.raise_signal(number)
-
-
 def _start_worker(standing: Any) -> None:
     global _standing
     _standing = standing
-    for number in _STOPS - {
-        signal.SIGTERM
-    }:  # a terminal sends them to all: the parent ends the workers
-        signal.signal(number, signal.SIG_IGN)
+    for number in STOPS:
+        if number != signal.SIGTERM:  # a terminal sends them to all: the parent ends the workers
+            signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -7,7 +7,6 @@ is said only when it is asked for by name.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from trnprof.tracer.errors import ProfileError
 from trnprof.tracer.ingest.audit import Audit, Finding
 from trnprof.tracer.ingest.names import shown
 from trnprof.tracer.ingest.source import Format
+from trnprof.tracer.nearest import nearest
 
 GROUP: Final = "trnprof.formats"
 """Entry-point group by which other packages add formats."""
@@ -83,8 +83,8 @@ def format_named(name: str) -> Format:
         return known.formats[name]
     if name in known.missing:
         raise ProfileError(known.missing[name])
-    close = difflib.get_close_matches(name, known.formats, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
+    near = nearest(name, known.formats)
+    meant = f"did you mean {near!r}? " if near else ""
     raise ProfileError(f"unknown format {shown(name)!r}: {meant}known are {format_names(known)}")
 
 
