@@ -22,7 +22,7 @@ _BYTES: Final = {
     "TiB": 2**40,
 }
 _SECONDS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
-_NUMBER: Final = re.compile(r"\s*([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)\s*")
+_NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)\s*")
 
 
 def format_ns(ns: float, digits: int = 4) -> str:
@@ -100,7 +100,7 @@ def parse_bytes(text: str) -> int:
         )
     if unit and unit not in _BYTES:
         raise TrnprofError(f"size {text!r}: unknown unit {unit!r}; known are {', '.join(_BYTES)}")
-    return round(number * _BYTES.get(unit, 1))
+    return _whole(number * _BYTES.get(unit, 1), text)
 
 
 def parse_duration_ns(text: str) -> int:
@@ -112,7 +112,7 @@ def parse_duration_ns(text: str) -> int:
     >>> parse_duration_ns("12ms"), parse_duration_ns("3.5us"), parse_duration_ns("7")
     (12000000, 3500, 7)
     """
-    return round(_nanoseconds(text))
+    return _whole(_nanoseconds(text), text)
 
 
 def parse_duration_ps(text: str) -> int:
@@ -124,7 +124,7 @@ def parse_duration_ps(text: str) -> int:
     >>> parse_duration_ps("500ns"), parse_duration_ps("1.5us"), parse_duration_ps("0.25")
     (500000, 1500000, 250)
     """
-    return round(_nanoseconds(text) * 1000)
+    return _whole(_nanoseconds(text) * 1000, text)
 
 
 def parse_bytes_per_s(text: str) -> int:
@@ -148,8 +148,8 @@ def parse_fraction(text: str) -> float:
     Raises:
         TrnprofError: neither.
 
-    >>> parse_fraction("0.5"), parse_fraction("2%")
-    (0.5, 0.02)
+    >>> parse_fraction("0.5"), parse_fraction(".5"), parse_fraction("2%")
+    (0.5, 0.5, 0.02)
     """
     body = text.strip()
     number, unit = _split(body.removesuffix("%"), "a fraction such as 0.8 or 80%")
@@ -192,6 +192,12 @@ def _nanoseconds(text: str) -> float:
     if unit and unit not in _SECONDS:
         raise TrnprofError(f"time {text!r}: unknown unit {unit!r}; known are {', '.join(_SECONDS)}")
     return number * _SECONDS.get(unit, 1)
+
+
+def _whole(number: float, text: str) -> int:
+    if number >= 2**63:
+        raise TrnprofError(f"{text!r} is too large: 64 bits do not hold it")
+    return round(number)
 
 
 def _split(text: str, expected: str) -> tuple[float, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -21,12 +22,16 @@ from trnprof.emulator.collectives.planned import Planned, Ran
 from trnprof.emulator.collectives.request import CHUNKED, CLOSED_FORM, Request
 from trnprof.emulator.collectives.request_check import check_request
 from trnprof.emulator.collectives.routing import message_routes
-from trnprof.emulator.collectives.servers import LINK
+from trnprof.emulator.collectives.servers import DMA, HBM, LINK
+from trnprof.emulator.collectives.time_check import check_times
 from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.names import link_name
 from trnprof.emulator.machine import Machine
 from trnprof.emulator.scheduler import frozen
 from trnprof.tracer.errors import CollectiveError
+
+_FAST_FACTOR: Final = 1e12
+"""Times the rate of links, what is left of a message's time is latency."""
 
 
 def run_collective(
@@ -86,6 +91,7 @@ def run_many(
         _planned(fabric, request, group, machine)
         for request, group in zip(asked, groups, strict=True)
     ]
+    check_times(planned, fabric, endpoint)
     if CLOSED_FORM in fidelities:
         ran = [_closed_form(fabric, planned[0], groups[0], endpoint)]
     else:
@@ -111,13 +117,27 @@ def _planned(fabric: Fabric, request: Request, group: Group, machine: Machine | 
 
 
 def _closed_form(fabric: Fabric, planned: Planned, group: Group, endpoint: Endpoint) -> Ran:
-    """The time by formula; what goes over links, by their busiest what bounds it."""
+    """The time by formula, what goes over links, and what bounds it: latency, or else what would gain most if it were as fast as you like."""
     request, messages = planned.request, planned.messages
-    total_ps = time_ps(request.collective, planned.algorithms, group, fabric, request, endpoint)
+
+    def formula_ps(links: Fabric, chips: Endpoint) -> int:
+        return time_ps(request.collective, planned.algorithms, group, links, request, chips)
+
+    total_ps = formula_ps(fabric, endpoint)
+    links = replace(fabric, bytes_per_s=fabric.bytes_per_s * _FAST_FACTOR)
+    dma = replace(endpoint, dma_bytes_per_s=endpoint.dma_bytes_per_s * _FAST_FACTOR)
+    hbm = replace(endpoint, hbm_bytes_per_s=endpoint.hbm_bytes_per_s * _FAST_FACTOR)
+    both = replace(dma, hbm_bytes_per_s=hbm.hbm_bytes_per_s)
     busy_ps = link_times_ps(messages, planned.routes, fabric)
-    bound = Bound(LATENCY, f"{messages.steps} steps")
-    if 2 * busy_ps.max(initial=0) > total_ps:
-        bound = Bound(LINK, f"link {link_name(fabric, int(busy_ps.argmax()))}")
+    if 2 * formula_ps(links, both) >= total_ps:
+        bound = Bound(LATENCY, f"{messages.steps} steps")
+    else:
+        bounds = {
+            Bound(LINK, f"link {link_name(fabric, int(busy_ps.argmax()))}"): (links, endpoint),
+            Bound(DMA, "every chip"): (fabric, dma),
+            Bound(HBM, "every chip"): (fabric, hbm),
+        }
+        bound = min(bounds, key=lambda each: formula_ps(*bounds[each]))
     return Ran(total_ps, np.full(len(request.ranks), total_ps), busy_ps, bound)
 
 

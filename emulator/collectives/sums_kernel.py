@@ -30,6 +30,19 @@ def hold_links_ps(offsets: I64, links: I32, sizes: I64, bytes_per_s: F64) -> I64
 
 
 @compiled
+def hold_in_all_ps(
+    offsets: I64, links: I32, sizes: I64, bytes_per_s: F64, latency_ps: I64
+) -> tuple[float, float]:
+    """How long all links together are held by messages of these sizes, and their latencies, where each is passed: without overflow."""
+    held_ps, passed_ps = 0.0, 0.0
+    for message in range(len(offsets) - 1):
+        for hop in range(offsets[message], offsets[message + 1]):
+            held_ps += 1e12 * sizes[message] / bytes_per_s[links[hop]]
+            passed_ps += latency_ps[links[hop]]
+    return held_ps, passed_ps
+
+
+@compiled
 def busy_ps(
     servers: I32, occupancy_ps: I64, message: I32, first: int, past: int, links: int
 ) -> I64:

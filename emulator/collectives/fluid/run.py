@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from trnprof.emulator.collectives.bound import LATENCY, largest_part
+from trnprof.emulator.collectives.bound import LATENCY, largest_part, link_times_ps
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.fluid.traffic import (
-    PS,
     capacities,
     join_messages,
     make_classes,
@@ -34,9 +33,6 @@ from trnprof.emulator.collectives.servers import Servers
 from trnprof.emulator.fabric.fabric import I32, I64, Fabric
 from trnprof.emulator.scheduler import frozen
 from trnprof.tracer.errors import CollectiveError
-
-MAX_PS: Final = 2**61
-"""26 days: rates and bytes beyond belief."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +86,7 @@ def run_fluid(planned: Sequence[Planned], fabric: Fabric, endpoint: Endpoint) ->
 def flow(planned: Sequence[Planned], fabric: Fabric, endpoint: Endpoint) -> Flowed:
     """As ``run_fluid``, message by message."""
     from trnprof.emulator.collectives.fluid import kernel
+    from trnprof.emulator.collectives.fluid.classes import NEVER
 
     for part in planned:
         if part.request.astra_sim is not None or part.request.forwarding != CUT_THROUGH:
@@ -101,10 +98,8 @@ def flow(planned: Sequence[Planned], fabric: Fabric, endpoint: Endpoint) -> Flow
     traffic = make_traffic(planned, joined, fabric, endpoint, class_of)
     times = make_times(planned, endpoint, len(joined.source))
     kernel.run_flows(traffic, paths, capacities(planned, fabric, endpoint), times)
-    if times.end_ps.max(initial=0) >= MAX_PS:
-        raise CollectiveError(
-            "messages that take more than 26 days, or wait for each other: check bytes and bandwidths"
-        )
+    if times.end_ps.max(initial=0) >= NEVER:
+        raise CollectiveError("messages that wait for each other never end")
     return Flowed(
         first_message=joined.first,
         ready_ps=times.ready_ps,
@@ -125,10 +120,11 @@ def _ran(
     ends = flowed.end_ps[first : first + len(messages)]
     rank_end_ps = releases(part.request)[0]
     np.maximum.at(rank_end_ps, messages.target, ends)
-    sizes = np.repeat(messages.bytes, np.diff(part.routes.offsets))
-    link_bytes = np.bincount(part.routes.links, sizes, minlength=fabric.links)
-    busy_ps = np.rint(link_bytes / fabric.bytes_per_s * PS).astype(np.int64)
     time_ps = int(rank_end_ps.max(initial=0))
+    held_ps = link_times_ps(messages, part.routes, fabric)
+    busy_ps = np.minimum(
+        held_ps, time_ps
+    )  # each message's is rounded, so their sum may be more by some ps
     if len(messages) == 0:
         return Ran(time_ps, rank_end_ps, busy_ps, Bound(LATENCY, "no messages"))
     last = first + int(np.argmax(ends))

@@ -360,6 +360,3 @@ def test_what_fluids_cannot_do() -> None:
     planned = transfers(fabric, [0], [1], 1, forwarding=STORE_AND_FORWARD)
     with pytest.raises(CollectiveError, match="needs the fidelity chunked"):
         run_fluid([planned], fabric, NO_COST)
-    slow = made_up("ring:4", 1e-9)
-    with pytest.raises(CollectiveError, match="26 days"):
-        run_fluid([transfers(slow, [0], [1], 2**50)], slow, NO_COST)
