@@ -6,6 +6,7 @@ shorter way round. Pairs whose route has a failed link, and they alone, go the w
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.fabric.chains import tier_chains
 from trnprof.emulator.fabric.fabric import I64, Fabric, Routes
 from trnprof.emulator.fabric.layout import coordinate_values, lay_out
-from trnprof.emulator.fabric.topology import KINDS
+from trnprof.emulator.fabric.topology import KINDS, Topology
 from trnprof.tracer.errors import FabricError
 
 CLOCKWISE: Final = "clockwise"
@@ -51,7 +52,9 @@ def find_routes(
     target = _checked(fabric, targets)
     from trnprof.emulator.fabric import route_kernel as kernel
 
-    tables = _tables(fabric)
+    tables = _tables(fabric.topology)._replace(
+        first_link=np.ascontiguousarray(fabric.first_link[:-1])
+    )
     counts = kernel.count_links(tables, source, target)
     lost = counts < 0
     offsets = offsets_of(np.maximum(counts, 0))
@@ -81,19 +84,20 @@ def _checked(fabric: Fabric, chips: NDArray[np.integer[Any]]) -> I64:
     return numbers
 
 
-def _tables(fabric: Fabric) -> Any:
+@lru_cache(maxsize=8)
+def _tables(topology: Topology) -> Any:
+    """What routes are made by, without the numbers of links."""
     from trnprof.emulator.fabric.route_kernel import Tables
 
-    topology = fabric.topology
     layouts = [lay_out(topology, tier) for tier in topology.tiers]
-    shape = (len(layouts), fabric.chips)
+    shape = (len(layouts), topology.chips)
     return Tables(
         values=coordinate_values(topology),
         chains=tier_chains(topology),
         kind=np.array([KINDS.index(tier.kind) for tier in topology.tiers], np.int64),
         size=np.array([layout.size for layout in layouts], np.int64),
         leaves=np.array([layout.leaves for layout in layouts], np.int64),
-        first_link=np.ascontiguousarray(fabric.first_link[:-1]),
+        first_link=np.empty(0, np.int64),
         place=np.array([layout.place for layout in layouts], np.int64).reshape(shape),
         offset=np.array([layout.offset for layout in layouts], np.int64).reshape(shape),
         switch=np.array([layout.switch for layout in layouts], np.int64).reshape(shape),

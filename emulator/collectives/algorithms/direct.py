@@ -16,24 +16,26 @@ from trnprof.emulator.fabric.fabric import I64
 
 def reduce_scatter(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int, I64]:
     """To each rank the block that is its own."""
-    distances = _distances(axis)
+    distances = _distances(steps, axis, held)
     blocks = axis.block_at(axis.coordinate + distances)
     return _send(steps, axis, step, blocks, held, distances, adds=True)
 
 
 def all_gather(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int, I64]:
     """To each rank the sender's own block."""
-    return _send(steps, axis, step, axis.block_at(axis.coordinate), held, _distances(axis))
+    distances = _distances(steps, axis, held)
+    return _send(steps, axis, step, axis.block_at(axis.coordinate), held, distances)
 
 
 def all_gather_back(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int, I64]:
     """The same, to the rank before first, then to the one before that, and so on."""
-    return _send(steps, axis, step, axis.block_at(axis.coordinate), held, _distances(axis)[::-1])
+    distances = _distances(steps, axis, held)[::-1]
+    return _send(steps, axis, step, axis.block_at(axis.coordinate), held, distances)
 
 
 def all_to_all(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int, I64]:
     """To each rank all that its coordinate's block is to get, from whomever the sender has it."""
-    distances = _distances(axis)
+    distances = _distances(steps, axis, held)
     blocks = axis.block_at(axis.coordinate + distances)
     return _send(steps, axis, step, blocks, held, distances, copies=axis.stride)
 
@@ -50,8 +52,6 @@ def _send(
     adds: bool = False,
 ) -> tuple[int, I64]:
     """Send blocks, int64[size - 1 or nothing, ranks], to the ranks at the distances, int64[size - 1, 1], in this order."""
-    messages = len(distances) * axis.ranks
-    steps.reserve(messages, messages * held.shape[1])
     senders = axis.at(axis.coordinate - distances)
     arrived = steps.count + np.arange(len(distances))[:, None] * axis.ranks + senders
     steps.add(
@@ -68,5 +68,8 @@ def _send(
     return step + 1, np.concatenate([arrived.T, held], axis=1)
 
 
-def _distances(axis: Axis) -> I64:
+def _distances(steps: Steps, axis: Axis, held: I64) -> I64:
+    """To each of the others, int64[size - 1, 1]; refused before anything of their number is made, where they are too many."""
+    messages = (axis.size - 1) * axis.ranks
+    steps.reserve(messages, messages * held.shape[1])
     return np.arange(1, axis.size)[:, None]

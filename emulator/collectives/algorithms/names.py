@@ -39,5 +39,7 @@ ALGORITHMS: Final = {
     DISSEMINATION: (BARRIER,),
 }
 """What each can do. ``direct`` runs dimension by dimension; ``all-pairs`` is direct among all ranks at once, whose messages pass through the chips between."""
+RAGGED: Final = (DIRECT, ALL_PAIRS)
+"""Those that can do an all_to_all whose ranks send different amounts: both straight from rank to rank, whatever the dimensions."""
 PER_DIMENSION: Final = (RING, DIRECT, HALVING_DOUBLING)
 """Those that run dimension by dimension, so that a list may hold them."""

@@ -2,9 +2,17 @@
 
 AWS's library changes its algorithm with the size of the buffer (Neuron documents, intra-node collectives, Algorithm Summary): mesh below 1 MB,
 recursive halving-doubling to 56 MB, KangaRing above, rings elsewhere; hierarchical over several instances. The sizes are figures of the machine.
+
+That is for tori, whose chips have neighbours. Where one switch joins all chips, two rules of ours come first, an estimate, as no one has printed any:
+
+* Direct, whatever the size: one step, and no link carries more than by a ring, which takes as many steps as there are other ranks.
+* A broadcast to more ranks than a message has chunks goes along a tree. A chain of S steps takes S + c - 1 times as long as one of its c chunks
+  over a link, so less than the 2 c of a tree only while S <= c.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +25,7 @@ from trnprof.emulator.collectives.algorithms.names import (
     KANGARING,
     MULTI_RING,
     RING,
+    TREE,
 )
 from trnprof.emulator.collectives.group import Group
 from trnprof.emulator.collectives.messages import (
@@ -26,7 +35,11 @@ from trnprof.emulator.collectives.messages import (
     PERMUTE,
     SEND_RECV,
 )
+from trnprof.emulator.collectives.request import DEFAULT_CHUNKS
+from trnprof.emulator.fabric.topology import SWITCH
 from trnprof.emulator.machine import Machine
+
+_ESTIMATE: Final = "an estimate, as AWS's sizes are for tori"
 
 
 def choose(
@@ -49,10 +62,15 @@ def choose(
         if sizes and bytes < sizes.direct_below_bytes:
             return (DIRECT,), f"below {_megabytes(sizes.direct_below_bytes)}: fewest messages"
         return (ALL_PAIRS,), "every rank has something for every other"
+    has_switch = machine is not None and _is_one_switch(machine, group)
+    if collective == BROADCAST and has_switch and len(group) - 1 > DEFAULT_CHUNKS:
+        return (TREE,), f"one switch joins all: sooner than {len(group) - 1} ranks in a chain"
     if sizes is None:
         return (RING,), "at which sizes another is used is not known of this machine"
     if _is_hierarchical(group):
         return (HIERARCHICAL,), "ranks on several instances"
+    if has_switch and collective != BROADCAST:
+        return (DIRECT,), f"one switch joins all: fewest steps ({_ESTIMATE})"
     limit, larger = sizes.direct_below_bytes, sizes.halving_doubling_below_bytes
     if bytes < limit:
         return (DIRECT,), f"below {_megabytes(limit)}: fewest steps"
@@ -71,6 +89,13 @@ def _is_hierarchical(group: Group) -> bool:
     """Whether it has as many ranks, and more than one, on each of several instances."""
     _, counts = np.unique(group.instances, return_counts=True)
     return len(counts) > 1 and counts[0] > 1 and bool((counts == counts[0]).all())
+
+
+def _is_one_switch(machine: Machine, group: Group) -> bool:
+    """Whether all links of the machine lead to one switch, and the ranks are on one such machine."""
+    tiers = machine.topology.tiers
+    is_switch = len(tiers) == 1 and tiers[0].kind == SWITCH and not tiers[0].leaf
+    return is_switch and bool((group.instances == group.instances[0]).all())
 
 
 def _megabytes(bytes: int) -> str:

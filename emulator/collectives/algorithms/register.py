@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from trnprof.emulator.collectives.algorithms.names import (
     KANGARING,
     MULTI_RING,
     PER_DIMENSION,
+    RAGGED,
     TREE,
 )
 from trnprof.emulator.collectives.algorithms.point_to_point import independent, permute, send_recv
@@ -39,6 +39,7 @@ from trnprof.emulator.collectives.messages import (
     Messages,
 )
 from trnprof.tracer.errors import CollectiveError
+from trnprof.tracer.nearest import nearest
 
 
 def plan(
@@ -63,12 +64,14 @@ def plan(
         CollectiveError: a name that is unknown, a collective that the algorithm cannot do among so many ranks, less than a byte, or a
             root outside the group.
     """
-    names = resolve(collective, algorithms, group)
+    if sent_bytes is not None and collective != ALL_TO_ALL:
+        raise CollectiveError(f"what each rank sends to each is for all_to_all, not {collective}")
+    names = resolve(collective, algorithms, group, is_ragged=sent_bytes is not None)
     ranks = len(group)
     if not 0 <= root < ranks:
         raise CollectiveError(f"root {root}: the group has positions 0 to {ranks - 1}")
     if sent_bytes is not None:
-        return _ragged(collective, names, ranks, sent_bytes)
+        return ragged_all_to_all(ranks, sent_bytes)
     if collective == BARRIER:
         return dissemination(ranks)
     if bytes < 1:
@@ -83,8 +86,16 @@ def plan(
     return _lower(collective, names, group, bytes, root)
 
 
-def resolve(collective: str, algorithms: Sequence[str], group: Group) -> tuple[str, ...]:
+def resolve(
+    collective: str, algorithms: Sequence[str], group: Group, *, is_ragged: bool = False
+) -> tuple[str, ...]:
     """The algorithms by their proper names, once each dimension where they run dimension by dimension.
+
+    Args:
+        collective: see ``plan``; so are the next two.
+        algorithms: …
+        group: …
+        is_ragged: whether ranks send different amounts, which only those can do that send straight from rank to rank.
 
     Raises:
         CollectiveError: see ``plan``.
@@ -94,10 +105,13 @@ def resolve(collective: str, algorithms: Sequence[str], group: Group) -> tuple[s
             f"unknown collective {collective!r}{_near(collective, COLLECTIVES)}: known are {', '.join(COLLECTIVES)}"
         )
     names = tuple(_proper(name) for name in algorithms)
+    able = [name for name, can in ALGORITHMS.items() if collective in can]
+    if is_ragged:
+        able = [name for name in able if name in RAGGED]
     for name in names:
-        if collective not in ALGORITHMS[name]:
-            able = [other for other, can in ALGORITHMS.items() if collective in can]
-            raise CollectiveError(f"{name} cannot do {collective}: choose {' or '.join(able)}")
+        if name not in able:
+            what = f"a ragged {collective}" if is_ragged else collective
+            raise CollectiveError(f"{name} cannot do {what}: choose {' or '.join(able)}")
     dimensions = len(group.sizes)
     if len(names) == 1:
         return names * dimensions if names[0] in PER_DIMENSION else names
@@ -133,18 +147,6 @@ def _lower(
     return merge([run_dimensions(collective, sizes, names, positions, bytes, root)])
 
 
-def _ragged(
-    collective: str, names: tuple[str, ...], ranks: int, sent_bytes: Sequence[Sequence[int]]
-) -> Messages:
-    if collective != ALL_TO_ALL:
-        raise CollectiveError(f"what each rank sends to each is for all_to_all, not {collective}")
-    if any(name not in (DIRECT, ALL_PAIRS) for name in names):
-        raise CollectiveError(
-            f"a ragged all_to_all goes straight from rank to rank: choose direct, not {names[0]}"
-        )
-    return ragged_all_to_all(ranks, sent_bytes)
-
-
 def _proper(name: str) -> str:
     proper = ALIASES.get(name, name)
     if proper not in ALGORITHMS:
@@ -155,8 +157,8 @@ def _proper(name: str) -> str:
 
 
 def _near(name: str, known: Sequence[str] | dict[str, tuple[str, ...]]) -> str:
-    near = get_close_matches(name, list(known), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(name, known)
+    return f" (did you mean {near}?)" if near else ""
 
 
 def _counted(dimensions: int) -> str:

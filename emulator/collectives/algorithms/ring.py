@@ -22,7 +22,7 @@ def reduce_scatter(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int,
         step: the first.
         held: messages that each rank must have got before it begins.
     """
-    turn = np.arange(axis.size - 1)[:, None]
+    turn = _turns(steps, axis, held.shape[1] * (axis.size - 1))
     blocks = axis.block_at(axis.coordinate - 1 - turn)
     arrived = _go_round(steps, axis, step, blocks, held, adds=True)
     return step + axis.size - 1, np.concatenate([arrived[:, -1:], held], axis=1)
@@ -30,10 +30,23 @@ def reduce_scatter(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int,
 
 def all_gather(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int, I64]:
     """In step 0 a rank sends its own block, in later ones that which it has just got: size - 1 steps."""
-    turn = np.arange(axis.size - 1)[:, None]
+    turn = _turns(steps, axis, held.shape[1])
     blocks = axis.block_at(axis.coordinate - turn)
     arrived = _go_round(steps, axis, step, blocks, held, adds=False)
     return step + axis.size - 1, np.concatenate([arrived, held], axis=1)
+
+
+def _turns(steps: Steps, axis: Axis, others: int) -> I64:
+    """int64[size - 1, 1], the turns of a round; refused before anything of their number is made, where there are too many messages.
+
+    Args:
+        steps: to add to.
+        axis: along which.
+        others: how often a rank of all turns waits for messages of other axes.
+    """
+    turns = axis.size - 1
+    steps.reserve(turns * axis.ranks, (turns + others) * axis.ranks)
+    return np.arange(turns)[:, None]
 
 
 def _go_round(steps: Steps, axis: Axis, step: int, blocks: I64, held: I64, *, adds: bool) -> I64:
@@ -43,7 +56,6 @@ def _go_round(steps: Steps, axis: Axis, step: int, blocks: I64, held: I64, *, ad
         int64[ranks, turns], the message by which each rank got what came in each turn.
     """
     turns, needed = len(blocks), held.shape[1]
-    steps.reserve(turns * axis.ranks, turns * axis.ranks * (needed + 1))
     before, after = axis.at(axis.coordinate - 1), axis.at(axis.coordinate + 1)
     arrived = steps.count + np.arange(turns)[:, None] * axis.ranks + before
     passed_on = arrived[:-1, :, None]
@@ -68,7 +80,7 @@ def all_to_all(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int, I64
     """What is for the rank d further on goes d times to the next, for one d after the other: size (size - 1) / 2 steps (fabric.md 1.2)."""
     before, after = axis.at(axis.coordinate - 1), axis.at(axis.coordinate + 1)
     hops = axis.size * (axis.size - 1) // 2
-    steps.reserve(hops * axis.ranks, hops * axis.ranks * (held.shape[1] + 1))
+    steps.reserve(hops * axis.ranks, (hops + (axis.size - 1) * held.shape[1]) * axis.ranks)
     arrivals: list[I64] = []
     for distance in range(1, axis.size):
         hop = np.arange(distance)[:, None]

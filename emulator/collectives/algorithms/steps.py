@@ -204,6 +204,8 @@ def merge(parts: Sequence[Steps]) -> Messages:
 def _joined(arrays: Sequence[NDArray[np.integer[Any]]]) -> I64:
     if not arrays:
         return np.zeros(0, np.int64)
+    if len(arrays) == 1:
+        return arrays[0].astype(np.int64, copy=False)
     return np.concatenate(arrays).astype(np.int64, copy=False)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.messages import Messages
@@ -130,10 +129,20 @@ def chunk_count(messages: Messages, transfers: int, request: Request) -> int:
         return request.chunks
     if request.astra_sim is not None:
         return 1
-    mean = int(messages.bytes.sum()) // max(len(messages), 1)
-    return max(
-        1, min(DEFAULT_CHUNKS, mean // MIN_CHUNK_BYTES, MAX_DEFAULT_TRANSFERS // max(transfers, 1))
+    return default_chunks(int(messages.bytes.sum()) // max(len(messages), 1), transfers)
+
+
+def default_chunks(mean_bytes: int, transfers: int) -> int:
+    """The same where nobody says.
+
+    Args:
+        mean_bytes: of the messages.
+        transfers: tasks a chunk.
+    """
+    most = min(
+        DEFAULT_CHUNKS, mean_bytes // MIN_CHUNK_BYTES, MAX_DEFAULT_TRANSFERS // max(transfers, 1)
     )
+    return max(1, most)
 
 
 def _work(messages: Messages, routes: Routes, request: Request) -> Any:
@@ -208,7 +217,7 @@ def _waits(
         gate_offsets=frozen(gate_offsets),
         gates=frozen(gates),
         window=_window(request, chunks),
-        is_paced=frozen(_paced(messages, request), np.bool_),
+        is_paced=request.astra_sim is None and _takes_turns(messages),
         lead_ps=lead_ps,
         gate_lead_ps=costs.start_ps,
         release_ps=frozen(release_ps + (costs.start_ps + lead_ps)),
@@ -220,13 +229,15 @@ def _each(bytes_per_s: float, speeds: F64) -> F64:
     return frozen(bytes_per_s * speeds if bytes_per_s > 0 else speeds[:0], np.float64)
 
 
-def _paced(messages: Messages, request: Request) -> NDArray[np.bool_]:
-    """Messages that wait for nothing and that nothing waits for, so that the order of their chunks matters to nobody: bool[m]."""
-    if request.astra_sim is not None:
-        return np.zeros(len(messages), np.bool_)
-    is_paced: NDArray[np.bool_] = np.diff(messages.dependency_offsets) == 0
-    is_paced[messages.dependencies] = False
-    return is_paced
+def _takes_turns(messages: Messages) -> bool:
+    """Whether the chunks of a message leave one after the other, so that those of others get their turn.
+
+    Not around one ring: a rank sends to one other alone, and while it sends on what came first no latency shows.
+    """
+    receiver = np.zeros(int(messages.source.max(initial=0)) + 1, np.int32)
+    receiver[messages.source] = messages.target
+    has_one = bool((receiver[messages.source] == messages.target).all())
+    return not has_one or len(messages.dependencies) == 0
 
 
 def _window(request: Request, chunks: int) -> int:

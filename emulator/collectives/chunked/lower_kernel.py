@@ -3,8 +3,9 @@
 A task is a chunk at a stage (see ``stages_kernel``). Tasks are numbered chunk by chunk, message by message, stage by stage, so that messages take
 turns chunk by chunk where they come at once, as the queues of DMA engines do.
 
-The chunks of a paced message leave one after the other: each waits until the one before has left the first link, and is read once that one begins
-to leave. So a link's queue holds no more than a chunk of each such message that begins there, and those that come through get their turn.
+The chunks of a message leave one after the other: each waits until the one before has left the first link, and is read once that one begins to
+leave. So the messages of a chip take turns at a link, as rings of DMA descriptors do, and a chunk that goes on to the next step or dimension does
+not stand behind all chunks of a message that was posted before it.
 
 Loops use arrays by names of their own: numba counts references whenever one is taken out of a tuple.
 """
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trnprof.emulator.collectives.chunked.stages_kernel import Bools, Stages, share
+from trnprof.emulator.collectives.chunked.stages_kernel import Stages, share
 from trnprof.emulator.fabric.fabric import F64, I32, I64
 from trnprof.tracer.compiled import compiled, inlined
 
@@ -29,7 +30,7 @@ class Waits(NamedTuple):
         gate_offsets: int64[m + 1], CSR offsets of the next.
         gates: int64[g], messages whose chunk ``window`` before must have arrived.
         window: see there.
-        is_paced: bool[m], whether the chunks of a message leave one after the other.
+        is_paced: whether the chunks of a message leave one after the other (ASTRA-sim's all queue at once).
         lead_ps: from then until the first stage begins.
         gate_lead_ps: the same after gates.
         release_ps: int64[m], when the sender is there.
@@ -41,7 +42,7 @@ class Waits(NamedTuple):
     gate_offsets: I64
     gates: I64
     window: int
-    is_paced: Bools
+    is_paced: bool
     lead_ps: int
     gate_lead_ps: int
     release_ps: I64
@@ -115,7 +116,6 @@ def write_edges(
     latencies, is_early, first_link = stages.latency_ps, stages.is_early, stages.first_link
     edges, dependencies, lag_ps = tasks.dependency_offsets, tasks.dependencies, tasks.lag_ps
     occupancy_ps, arrival_lag_ps = tasks.occupancy_ps, tasks.arrival_lag_ps
-    may_pace = waits.is_paced
     is_noisy, posts, per_chunk = len(factors) > 0, stages.posts, offsets[-1]
     count = len(first_link)
     task = edge = slowest_task = 0
@@ -124,7 +124,7 @@ def write_edges(
             edges[task] = edge
             edge = _write_waits(waits, message, chunk, count, tasks, edge)
             first, link = offsets[message], first_link[message]
-            is_paced = chunk > 0 and may_pace[message]
+            is_paced = chunk > 0 and waits.is_paced
             latency = slowest = since_ps = np.int64(0)
             slowest_task = task
             for stage in range(first, offsets[message + 1]):
@@ -165,11 +165,11 @@ def _wait(dependencies: I64, lag_ps: I64, edge: int, source: int, lag: int) -> i
 @compiled
 def count_pacing(stages: Stages, waits: Waits) -> int:
     """How many stages wait for the chunk before."""
-    paced = 0
+    if not waits.is_paced:
+        return 0
+    paced = len(stages.first_link)
     for message in range(len(stages.first_link)):
-        if waits.is_paced[message]:
-            paced += 1
-            paced += stages.offsets[message] + stages.posts < stages.first_link[message]
+        paced += stages.offsets[message] + stages.posts < stages.first_link[message]
     return paced
 
 

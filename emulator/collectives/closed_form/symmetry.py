@@ -32,9 +32,15 @@ class Dimension:
     bytes_per_s: float
 
 
-def inexact(why: str) -> CollectiveError:
-    """The error where no formula is exact."""
-    return CollectiveError(f"no closed form: {why}; use the fidelity chunked or fluid")
+def inexact(why: str, instead: str = "") -> CollectiveError:
+    """The error where no formula is exact.
+
+    Args:
+        why: in words.
+        instead: what has a formula, if that is known.
+    """
+    other = f"{instead}, or " if instead else "use "
+    return CollectiveError(f"no closed form: {why}; {other}the fidelity chunked or fluid")
 
 
 def dimension_of(group: Group, number: int, fabric: Fabric) -> Dimension:

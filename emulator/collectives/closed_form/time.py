@@ -1,6 +1,7 @@
 """How long does a lone collective take on a sound and symmetric fabric? By formula, or not at all.
 
-The formulas (``formulas``) are of whole messages, with the latencies and bandwidths of the group's dimensions. They are exact for fluids. Where no
+The formulas (``formulas``) are of whole messages, but for rings in one dimension and lone messages, which have the chunks that they are given, or
+those of the chunked fidelity. They go by the latencies and bandwidths of the group's dimensions. They are exact for fluids. Where no
 two messages share a link they are so for the chunked run of one chunk too; where they do, whole messages that come first and are served first
 may hide a latency (rings through a switch) or block what comes after them (halving-doubling around a ring). Where no formula holds, the error says
 why and names the fidelities that need none.
@@ -27,6 +28,7 @@ from trnprof.emulator.collectives.algorithms.names import (
     TREE,
 )
 from trnprof.emulator.collectives.algorithms.register import resolve
+from trnprof.emulator.collectives.chunked.lower import default_chunks
 from trnprof.emulator.collectives.closed_form.formulas import (
     PS,
     Costs,
@@ -64,6 +66,9 @@ PHASES: Final = {
     BROADCAST: (BROADCAST,),
 }
 
+HAS_FORMULA: Final = "choose --algorithm ring"
+"""What to do where rings over several dimensions and directions at once have no formula: dimension by dimension, one way round, they have one."""
+
 
 def time_ps(
     collective: str,
@@ -80,7 +85,7 @@ def time_ps(
         algorithms: see ``algorithms.plan``.
         group: among whom.
         fabric: links, faults included.
-        request: bytes, chunks (where not given, messages are whole), forwarding and the rest.
+        request: bytes, chunks (where not given, those of the chunked fidelity if there is a formula, else messages are whole), forwarding and the rest.
         endpoint: what messages cost at their chips.
 
     Raises:
@@ -107,12 +112,16 @@ def _of_all_ps(
     costs: Costs,
 ) -> float:
     dimensions = [dimension_of(group, number, fabric) for number in range(len(group.sizes))]
+    if names[0] == RING and len(dimensions) == 1 and collective != BROADCAST and costs.is_free:
+        return _pipelined_ps(collective, dimensions[0], costs, request)
     if (request.chunks or 1) > 1:
-        return _pipelined_ps(collective, names, dimensions, costs, request)
-    if names[0] == MULTI_RING or (names[0] == KANGARING and not costs.endpoint.hbm_bytes_per_s):
+        raise inexact(
+            "of chunks there is one for rings in one dimension, and chips that pay nothing for them: leave out the chunks"
+        )
+    if names[0] in (MULTI_RING, KANGARING):
+        if names[0] == KANGARING and costs.endpoint.hbm_bytes_per_s:
+            raise inexact("what kangaring spares of HBM differs from step to step", HAS_FORMULA)
         return _rings_ps(collective, dimensions, costs, request.bytes)
-    if names[0] == KANGARING:
-        raise inexact("what kangaring spares of HBM differs from step to step")
     if names[0] == HIERARCHICAL:
         return _hierarchical_ps(collective, group, dimensions, costs, request.bytes)
     if collective in PHASES and all(name in PER_DIMENSION for name in names):
@@ -164,39 +173,32 @@ def _blocks(phase: str, dimensions: Sequence[Dimension], segment: int, bytes: in
     return [segment * prod(sizes[number + 1 :]) for number in range(len(sizes))]
 
 
-def _pipelined_ps(
-    collective: str,
-    names: Sequence[str],
-    dimensions: Sequence[Dimension],
-    costs: Costs,
-    request: Request,
-) -> float:
-    is_ring = names[0] == RING and len(dimensions) == 1 and collective != BROADCAST
-    if not (is_ring and costs.is_free):
-        raise inexact(
-            "of chunks there is one for rings in one dimension, and chips that pay nothing for them: leave them out"
-        )
-    segment = -(-request.bytes // dimensions[0].size)
-    steps = sum(ring_steps(phase, dimensions[0]) for phase in PHASES[collective])
-    return pipelined_ring_ps(steps, dimensions[0], costs, segment, request.chunks or 1)
+def _pipelined_ps(collective: str, dimension: Dimension, costs: Costs, request: Request) -> float:
+    """A ring in one dimension, in chunks: those asked for, or those that its messages are cut into by default."""
+    segment = -(-request.bytes // dimension.size)
+    steps = sum(ring_steps(phase, dimension) for phase in PHASES[collective])
+    transfers = steps * dimension.size * dimension.hops
+    chunks = request.chunks or default_chunks(segment, transfers)
+    return pipelined_ring_ps(steps, dimension, costs, segment, chunks)
 
 
 def _one_message_ps(group: Group, fabric: Fabric, request: Request, costs: Costs) -> float:
-    """A message alone: the latencies of its route and its bytes over the slowest part (stored and forwarded: over each link, chunk by chunk)."""
+    """A message alone, of c chunks: the first one's way, and then one after the other, as often as the slowest part lets them through.
+
+    A chunk takes a c-th of the message's post, then that of its time on the slowest link (stored and forwarded: on each).
+    """
     pair = group.ranks[[request.root, (request.root + 1) % len(group)]]
     links = find_routes(fabric, pair[:1], pair[1:], request.ties).links
-    paid, chunks = costs.endpoint, request.chunks or 1
+    paid = costs.endpoint
+    slowest = min(rate for rate in (paid.dma_bytes_per_s, paid.hbm_bytes_per_s, np.inf) if rate)
+    if slowest < fabric.bytes_per_s[links].max():
+        raise inexact("chips that are slower than links hold up some chunks longer than others")
+    chunks = request.chunks or default_chunks(request.bytes, len(links))
     over = np.rint(request.bytes / fabric.bytes_per_s[links] * PS)
-    carry = float(over.max())
-    if costs.forwarding == STORE_AND_FORWARD:
-        carry += float(over.sum() - over.max()) / chunks
-    for rate in (paid.dma_bytes_per_s, paid.hbm_bytes_per_s):
-        if rate > 0:
-            carry = max(carry, request.bytes / rate * PS)
-    if chunks > 1 and paid.post_ps:
-        raise inexact("each chunk is posted by itself")
-    latency = int(fabric.latency_ps[links].sum())
-    return paid.post_ps + paid.dma_start_ps + latency + carry + paid.dma_done_ps
+    way = over.sum() if costs.forwarding == STORE_AND_FORWARD else over.max()
+    first = (paid.post_ps + way) / chunks + int(fabric.latency_ps[links].sum())
+    others = (chunks - 1) / chunks * max(paid.post_ps, over.max())
+    return float(paid.dma_start_ps + first + others + paid.dma_done_ps)
 
 
 def _of_one_ps(collective: str, name: str, dimension: Dimension, costs: Costs, bytes: int) -> float:
@@ -227,11 +229,13 @@ def _rings_ps(collective: str, dimensions: Sequence[Dimension], costs: Costs, by
     """
     first = dimensions[0]
     if any(dimension != first for dimension in dimensions):
-        raise inexact("rings over dimensions that are not alike get in each other's way")
+        raise inexact(
+            "rings over dimensions that are not alike get in each other's way", HAS_FORMULA
+        )
     if first.size == 2:
-        raise inexact("both ways round are one way between two ranks, for which parts queue")
+        raise inexact("both ways round are one way between two ranks", HAS_FORMULA)
     if costs.endpoint.post_ps:
-        raise inexact("several parts of the buffer wait for each other's posts")
+        raise inexact("several parts of the buffer wait for each other's posts", HAS_FORMULA)
     parts = 2 * len(dimensions)
     shared = 2 if first.kind == SWITCH else 1
     share = max(split(bytes, [1.0] * parts))

@@ -235,7 +235,10 @@ def test_a_simulation_of_links_agrees(case: tuple[Fabric, Messages, int, str]) -
 def simulate(
     fabric: Fabric, messages: Messages, routes: Routes, chunks: int, cuts_through: bool
 ) -> list[int]:
-    """When each message has arrived: chunks leave one after the other, wait in queues of links, and go on when their head (or tail) is there."""
+    """When each message has arrived: chunks wait in queues of links, and go on when their head (or tail) is there.
+
+    Those of one message leave one after the other, unless each rank sends to one other, step by step.
+    """
     count = len(messages)
     free = [0] * fabric.links
     arrived: dict[tuple[int, int], int] = {}
@@ -253,13 +256,15 @@ def simulate(
             messages.dependency_offsets[message] : messages.dependency_offsets[message + 1]
         ].tolist()
         met = [arrived.get((wait, chunk)) for wait in waits]
-        if chunk and not waits and message not in messages.dependencies:
-            met.append(left.get((message, chunk - 1)))  # one on its own: chunk by chunk
+        if chunk and not is_ring:
+            met.append(left.get((message, chunk - 1)))
         if (message, chunk) not in called and None not in met:
             called.add((message, chunk))
             ready = max([0, *(time for time in met if time is not None)])
             heapq.heappush(queue, (ready, chunk, message, 0))
 
+    ways = {*zip(messages.source.tolist(), messages.target.tolist(), strict=True)}
+    is_ring = len(ways) == len({sender for sender, _ in ways}) and len(messages.dependencies) > 0
     called: set[tuple[int, int]] = set()
     left: dict[tuple[int, int], int] = {}
     for message in range(count):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.emulator.collectives.moving import instances, whole
 
@@ -9,9 +11,13 @@ from trnprof.emulator.collectives.algorithms.policy import choose
 from trnprof.emulator.collectives.algorithms.register import plan
 from trnprof.emulator.collectives.group import Group, make_group
 from trnprof.emulator.collectives.messages import COLLECTIVES
+from trnprof.emulator.collectives.request import Request
+from trnprof.emulator.collectives.run import run_collective
+from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.machine import Machine, load_machine
 
 TRN2, H100 = load_machine("trn2"), load_machine("h100-hgx")
+TRN4, GB200 = load_machine("trn4"), load_machine("gb200-nvl72")
 CHIPS = make_group(TRN2.topology, range(16))
 SCALED = TRN2.scaled(2)
 
@@ -63,6 +69,43 @@ def test_what_is_chosen_can_be_done(collective: str, machine: Machine | None, gr
         names, reason = choose(collective, bytes, group, machine)
         assert reason
         assert len(plan(collective, names, group, bytes))
+
+
+def test_one_switch_has_a_policy_of_its_own() -> None:
+    for bytes in (1000, 10_000_000, 1 << 30):
+        for ranks in (range(144), [5, 3, 77]):
+            group = make_group(TRN4.topology, ranks)
+            names, reason = choose("all_reduce", bytes, group, TRN4)
+            assert names == ("direct",)
+            assert "estimate" in reason
+    over = make_group(TRN4.scaled(2), range(288))
+    assert choose("all_reduce", 1 << 30, over, TRN4)[0] == ("hierarchical",)
+    tray = make_group(load_machine("trn3-gen2").topology, range(4))  # a switch, but not the machine
+    assert choose("all_reduce", 1 << 30, tray, load_machine("trn3-gen2"))[0] == ("kangaring",)
+
+
+@pytest.mark.parametrize("machine", [TRN4, GB200])
+@pytest.mark.parametrize(("ranks", "algorithm"), [(17, "ring"), (18, "tree"), (72, "tree")])
+def test_a_broadcast_through_a_switch_takes_the_sooner(
+    machine: Machine, ranks: int, algorithm: str
+) -> None:
+    """A chain of c chunks over S ranks is done in S + c - 1 times of a chunk, a tree in 2 c."""
+    group = make_group(machine.topology, range(ranks))
+    assert choose("broadcast", 1 << 28, group, machine)[0] == (algorithm,)
+
+
+def test_what_a_switch_has_is_no_slower_than_the_ring() -> None:
+    for machine, collective in ((TRN4, "all_reduce"), (TRN4, "broadcast"), (GB200, "broadcast")):
+        fabric = build_fabric(machine.topology)
+        for bytes in (1 << 16, 1 << 24, 1 << 28):
+            asked = Request(collective, bytes, tuple(range(fabric.chips)))
+            chosen, ring = (
+                run_collective(
+                    fabric, replace(asked, algorithms=names), machine.endpoint(), machine
+                )
+                for names in ((), ("ring",))
+            )
+            assert chosen.time_ps < ring.time_ps
 
 
 def test_without_sizes_it_is_a_ring() -> None:
