@@ -228,11 +228,17 @@ def unit_peaks(scope: Scope, trace: Trace) -> pl.DataFrame:
 def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
     """Each operation's model FLOPs once a step and rank, in the window that its step names (else where it starts).
 
-    Cores that share a rank share its operations: each counts an equal part.
+    Cores that share a rank share its operations: each counts an equal part, one that repeats another too.
     """
     flops = trace.ops.select("op_id", "model_flops").filter(pl.col("model_flops") > 0)
-    owner = scope.units.lazy().select(
-        "unit_id", rank_of=pl.coalesce(pl.col("rank"), -1 - pl.col("unit_id").cast(pl.Int64))
+    owner = (
+        scope.units.lazy()
+        .join(_repeats_within_rank(trace), on=["unit_id", "rank"], how="left")
+        .select(
+            "unit_id",
+            rank_of=pl.coalesce(pl.col("rank"), -1 - pl.col("unit_id").cast(pl.Int64)),
+            cores=1 + pl.col("repeats").fill_null(0),
+        )
     )
     steps = scope.windows.lazy().select("window", "unit_id", window_step="step")
     inside = scope.inside().filter(pl.col("op_id").is_not_null())
@@ -250,11 +256,21 @@ def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
         .unique(["window", "unit_id", "op_id", "step"])
         .join(owner, on="unit_id")
     )
-    sharers = pl.len().over("window", "rank_of", "op_id", "step")
+    sharers = pl.col("cores").sum().over("window", "rank_of", "op_id", "step")
     return (
         once.with_columns(part=pl.col("model_flops") / sharers)
         .group_by("window", "unit_id")
         .agg(pl.col("part").sum().alias("model_flops"))
+    )
+
+
+def _repeats_within_rank(trace: Trace) -> pl.LazyFrame:
+    """How many other cores of its own rank each core stands for: unit_id, rank, repeats."""
+    cores = trace.tracks.lazy().filter(pl.col("kind").cast(pl.String) == "core")
+    return (
+        cores.filter(pl.col("replica_of").is_not_null())
+        .group_by(unit_id="replica_of", rank="rank")
+        .agg(repeats=pl.len().cast(pl.Int64))
     )
 
 

@@ -120,17 +120,27 @@ def _units(tracks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             on="by_chip",
             how="left",
         )
+        .join(_cores_of_ranks(tracks), on="rank", how="left")
         .sort(pl.col("rank").is_null(), "rank", "first")
         .with_row_index("unit")
         .with_columns(
+            replica_count=pl.max_horizontal(
+                1, pl.col("replica_count") // pl.col("cores").fill_null(1)
+            ),
             name=pl.when(pl.col("rank").is_null())
             .then("chip_name")
-            .otherwise(pl.concat_str(pl.lit("rank "), "rank"))
+            .otherwise(pl.concat_str(pl.lit("rank "), "rank")),
         )
     )
     lanes = placed.join(units.select(*keys, "unit"), on=keys, nulls_equal=True)
     columns = ["unit", "name", "rank", "host", "clock_id", "chips", "replica_count"]
     return lanes.select("track_id", "kind", "unit"), units.select(columns)
+
+
+def _cores_of_ranks(tracks: pl.DataFrame) -> pl.DataFrame:
+    """Columns rank, cores: a core's track stands for cores, a unit for ranks."""
+    of_kind = tracks.filter(pl.col("kind").cast(pl.String) == "core")
+    return of_kind.group_by("rank").agg(cores=pl.len().cast(pl.Int32))
 
 
 def _events(trace: Trace, lanes: pl.DataFrame) -> pl.LazyFrame:

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trnprof.analysis.text_layout import fit, wrapped
-from trnprof.tracer.units import format_ns, format_percent
+from trnprof.tracer.units import counted, format_ns, format_percent, printable
 
 MAX_RANKS: Final = 16
 MAX_STREAMS: Final = 12
+MAX_LATE: Final = 8
+MAX_NAMED: Final = 4
 
 
 def ranks_section(report: Mapping[str, Any]) -> list[str]:
@@ -57,6 +59,29 @@ def _extremes(rows: Sequence[Mapping[str, Any]]) -> str:
     most = max(known, key=lambda r: r["busy_ns"] / r["span_ns"])
     low, high = (_share(r["busy_ns"], r["span_ns"]) for r in (least, most))
     return f" busy from {low} ({fit(least['name'], 16)}) to {high} ({fit(most['name'], 16)})"
+
+
+def late_section(report: Mapping[str, Any]) -> list[str]:
+    """Who waited for whom: a sentence a rank that came late to a collective.
+
+    Args:
+        report: as ``build_report`` returns it.
+    """
+    rows = report["late_ranks"]
+    if not rows:
+        return []
+    lines = [" Late ranks"]
+    for row in rows[:MAX_LATE]:
+        waiting = row["waiting_ranks"]
+        named = f" ({', '.join(map(str, waiting))})" if len(waiting) <= MAX_NAMED else ""
+        waited = f"{counted(len(waiting), 'rank')}{named} waited for it, {format_ns(row['waited_ns'])} in all at most"
+        text = f"rank {row['rank']} came {format_ns(row['late_ns'])} late to {' and '.join(row['collectives'])}; "
+        lines += wrapped(
+            printable(text + (waited if waiting else "nobody waited for it")), " ", "   "
+        )
+    if len(rows) > MAX_LATE:
+        lines.append(f" … and {len(rows) - MAX_LATE} more: --json has them all")
+    return lines
 
 
 def streams_section(window: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from trnprof.analysis.phases import NAMED_PHASES, WORKING
-from trnprof.analysis.render_ranks import ranks_section, stream_figures, streams_section
+from trnprof.analysis.render_ranks import (
+    late_section,
+    ranks_section,
+    stream_figures,
+    streams_section,
+)
 from trnprof.analysis.report import focused_window
 from trnprof.analysis.text_layout import WIDTH, fit, time_unit, wrapped
 from trnprof.analysis.verdict import bandwidth_reached, is_negligible
@@ -40,10 +45,12 @@ def render_text(report: Mapping[str, Any]) -> str:
     """
     window = focused_window(report)
     is_silent = "nothing_to_say" in window["metrics"]
-    device = (_verdict, _breakdown, _engines, _operators)
+    device = (_verdict, _breakdown, _engines)
     sections = [
         _head(report, window),
         *(() if is_silent else (section(window) for section in device)),
+        late_section(report),
+        [] if is_silent else _operators(report, window),
         _steps(report),
         ranks_section(report),
         _host(report),
@@ -202,10 +209,12 @@ def _engines(window: Mapping[str, Any]) -> Section:
         lines.append(
             f" {fit(name, 12):<12}{format_percent(row['active_time_percent']):>9}{_columns(cells)}"
         )
-    note = (
-        "end: idle after its last work of the step, which waits for nothing. DMA: active is the union of its queues, idle "
-        "times are a mean queue's; so only the other rows sum to 100 %."
-    )
+    note = "end: idle after its last work of the step, which waits for nothing."
+    if any(row["tracks"] > 1 for row in rows):
+        note += (
+            " xN: of N queues or streams; active is when any of them is, idle times are a mean one's; so only the other rows sum "
+            "to 100 %."
+        )
     return [*lines, *wrapped(note, " ")]
 
 
@@ -213,7 +222,7 @@ def _columns(cells: Sequence[str]) -> str:
     return "".join(f"{c:>8}" if c != "semaphore" else f"{'sema':>8}" for c in cells)
 
 
-def _operators(window: Mapping[str, Any]) -> Section:
+def _operators(report: Mapping[str, Any], window: Mapping[str, Any]) -> Section:
     rows = window["operators"]
     if not isinstance(rows, list):
         return _silent("Operators", rows)
@@ -233,7 +242,11 @@ def _operators(window: Mapping[str, Any]) -> Section:
             f" {fit(name, 33):<33}{time:>10}{share:>8}{count:>7}  {bound:<14}{roofline:>5}"
         )
     each = "Of a mean step: time" if window["steps"] > 1 else "Time"
-    note = f"{each} in which any of an operator's events is active, share of the active time; operators overlap, so shares may sum to more than 100 %."
+    units = report["core_count"]
+    mean = (
+        f", the mean of {units:,} {report['unit']}s, whose counts are summed" if units > 1 else ""
+    )
+    note = f"{each} in which any of an operator's events is active{mean}; share of the active time; operators overlap, so shares may sum to more than 100 %."
     return [*lines, *wrapped(note, " ")]
 
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from trnprof.analysis.breakdown import PARTS, step_breakdown
 from trnprof.analysis.host import host_activity
+from trnprof.analysis.late_ranks import late_ranks
 from trnprof.analysis.metrics import combine_units, derive, engine_metrics, unit_counters
 from trnprof.analysis.operators import top_operators
 from trnprof.analysis.optimizer import optimizer_forms
@@ -55,7 +56,7 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         (of ``unit``), unit (core, chip, GPU or host), overall, steps
         (each with metrics, engines, breakdown, phases, optimizer (form, kernel_count,
         is_merged: emulated with its kernels fused already; null: none seen),
-        operators, verdict), ranks (``ranks.rank_rows``), focus ("overall" or the step), host, notes, problems.
+        operators, verdict), ranks (``ranks.rank_rows``), late_ranks (``late_ranks.late_ranks``), focus ("overall" or the step), host, notes, problems.
 
     Raises:
         TrnprofError: the trace has no such step.
@@ -82,6 +83,7 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         "overall": windows[-1],
         "steps": steps,
         "ranks": _ranks(trace) if scope is not None else {"nothing_to_say": NO_DEVICE},
+        "late_ranks": late_ranks(trace),
         "host": host_activity(trace),
         "notes": [
             *(scope.notes if scope else host_notes),

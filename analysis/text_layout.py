@@ -30,12 +30,12 @@ def fit(text: str, width: int) -> str:
     return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
 
 
-def wrapped(text: str, first: str, then: str | None = None) -> list[str]:
-    """Wrapped to WIDTH; a number stays with its unit."""
+def wrapped(text: str, first: str, then: str | None = None, width: int = WIDTH) -> list[str]:
+    """Wrapped to a width; a number stays with its unit."""
     rest = first if then is None else then
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_TIE, text),
-        WIDTH,
+        width,
         initial_indent=first,
         subsequent_indent=rest,
         break_on_hyphens=False,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from trnprof.emulator.collectives.messages import COLLECTIVES
 from trnprof.emulator.collectives.request import AstraSim, Jitter
 from trnprof.tracer.errors import TrnprofError
+from trnprof.tracer.nearest import nearest
 from trnprof.tracer.units import (
     parse_bytes,
     parse_bytes_per_s,
@@ -20,6 +20,8 @@ from trnprof.tracer.units import (
     parse_fraction,
     printable,
 )
+
+V = TypeVar("V", int, float)
 
 MAX_BYTES: Final = 2**50
 """Of a buffer: times stay far within 64 bits of picoseconds."""
@@ -78,7 +80,7 @@ class Options:
     fail: tuple[str, ...] = ()
     slow: tuple[str, ...] = ()
     skew: tuple[str, ...] = ()
-    jitter: str | None = None
+    jitter: tuple[str, ...] = ()
     astra_sim: str | None = None
 
 
@@ -102,8 +104,8 @@ def read_collective(text: str) -> str:
     name = text.strip().lower().replace("-", "_")
     if name in COLLECTIVES:
         return name
-    near = difflib.get_close_matches(name, COLLECTIVES, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
+    near = nearest(name, COLLECTIVES, 0.5)
+    hint = f"did you mean {near}? " if near else ""
     raise TrnprofError(f"unknown collective {text!r}: {hint}known are {', '.join(COLLECTIVES)}")
 
 
@@ -113,6 +115,8 @@ def read_size(text: str, option: str) -> int:
     Raises:
         TrnprofError: not a size, or one that no buffer has.
     """
+    if not text.strip():
+        raise TrnprofError(f"{option} {text!r}: a size is missing, such as 64MiB")
     size = parse_bytes(text)
     if not 0 < size <= MAX_BYTES:
         raise TrnprofError(f"{option} {text}: expected at least 1 byte and at most 1024 TiB")
@@ -159,19 +163,33 @@ def read_ranks(text: str, chips: int) -> tuple[int, ...]:
     return tuple(ranks)
 
 
-def read_list(text: str) -> tuple[str, ...]:
-    """Names with commas in between."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+def read_algorithms(text: str | None) -> tuple[str, ...]:
+    """Names with commas in between; none where there is no text, so that the policy chooses.
+
+    Raises:
+        TrnprofError: a name is missing.
+    """
+    if text is None:
+        return ()
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise TrnprofError(
+            f"algorithm {text!r}: a name is missing; give one, such as ring, or one a dimension: ring,direct"
+        )
+    return names
 
 
 def read_bandwidths(text: str) -> tuple[int, ...]:
     """Bytes a second, one or one a dimension."""
-    return tuple(parse_bytes_per_s(part) for part in text.split(","))
+    parts = text.split(",")
+    if not all(part.strip() for part in parts):
+        raise TrnprofError(f"--bandwidth {text!r}: a bandwidth is missing, such as 50GiB/s")
+    return tuple(parse_bytes_per_s(part) for part in parts)
 
 
 def read_latencies(text: str) -> tuple[int, ...]:
     """Picoseconds, one or one a dimension."""
-    return tuple(parse_duration_ps(part) for part in text.split(","))
+    return tuple(_picoseconds(part, f"--latency {text!r}", "500ns") for part in text.split(","))
 
 
 def read_fault(text: str, option: str, key: str) -> tuple[str, float]:
@@ -198,37 +216,48 @@ def read_named(text: str, option: str, key: str) -> str:
     return value.strip()
 
 
-def read_slow(text: str) -> tuple[int, float]:
-    """Chip and fraction, from ``chip=7:0.8``.
+def read_slow(texts: Sequence[str]) -> dict[int, float]:
+    """Fractions by chip, from ``chip=7:0.8`` each.
 
     Raises:
-        TrnprofError: another form.
+        TrnprofError: another form, or a chip twice.
     """
-    chip, factor = read_fault(text, "--slow", "chip")
-    return _number(chip, text, "--slow"), factor
+    factors: dict[int, float] = {}
+    for text in texts:
+        digits, factor = read_fault(text, "--slow", "chip")
+        _add(factors, _number(digits, text, "--slow"), factor, f"--slow {text!r}: chip")
+    return factors
 
 
-def read_skew(text: str) -> tuple[int, int]:
-    """Rank and picoseconds, from ``rank=5:40us``.
+def read_skew(texts: Sequence[str]) -> dict[int, int]:
+    """Picoseconds by rank, from ``rank=5:40us`` each.
 
     Raises:
-        TrnprofError: another form, or a time before the start.
+        TrnprofError: another form, a time before the start, or a rank twice.
     """
-    rank, colon, delay = read_named(text, "--skew", "rank").partition(":")
-    if not colon:
-        raise TrnprofError(f"--skew {text!r}: expected {_EXPECTED['--skew']}")
-    ps = parse_duration_ps(delay)
-    if not 0 <= ps <= 10**18:
-        raise TrnprofError(f"--skew {text!r}: expected 0 or more, and less than a week")
-    return _number(rank, text, "--skew"), ps
+    delays: dict[int, int] = {}
+    for text in texts:
+        digits, colon, delay = read_named(text, "--skew", "rank").partition(":")
+        if not colon:
+            raise TrnprofError(f"--skew {text!r}: expected {_EXPECTED['--skew']}")
+        ps = _picoseconds(delay, f"--skew {text!r}", "rank=5:40us")
+        if not 0 <= ps <= 10**18:
+            raise TrnprofError(f"--skew {text!r}: expected 0 or more, and less than a week")
+        _add(delays, _number(digits, text, "--skew"), ps, f"--skew {text!r}: rank")
+    return delays
 
 
-def read_jitter(text: str) -> Jitter:
-    """Noise from ``seed=1,sigma=2%``.
+def read_jitter(texts: Sequence[str]) -> Jitter | None:
+    """Noise from ``seed=1,sigma=2%``; None where there is none.
 
     Raises:
-        TrnprofError: another form, or a sigma that is no noise.
+        TrnprofError: another form, a sigma that is no noise, or more than one.
     """
+    if not texts:
+        return None
+    if len(texts) > 1:
+        raise TrnprofError(f"--jitter is given {len(texts)} times; give it once")
+    text = texts[0]
     given = _pairs(text.split(","), text, "--jitter", ("seed", "sigma"))
     if "sigma" not in given:
         raise TrnprofError(f"--jitter {text!r}: expected {_EXPECTED['--jitter']}")
@@ -249,7 +278,7 @@ def read_astra_sim(text: str) -> AstraSim:
     usual = AstraSim()
     return AstraSim(
         active_chunks=_number(given.get("active", str(usual.active_chunks)), text, "--astra-sim"),
-        endpoint_ps=parse_duration_ps(given["endpoint"])
+        endpoint_ps=_picoseconds(given["endpoint"], f"--astra-sim {text!r}", "endpoint=1ns")
         if "endpoint" in given
         else usual.endpoint_ps,
         memory_bytes_per_s=parse_bytes_per_s(given["memory"]) if "memory" in given else 0.0,
@@ -276,7 +305,7 @@ def read_another(text: str) -> Another:
         read_collective(name),
         read_size(given["bytes"], "--with … bytes") if "bytes" in given else None,
         given.get("ranks"),
-        read_list(given.get("algorithm", "")),
+        read_algorithms(given.get("algorithm")),
         _number(given["root"], text, "--with") if "root" in given else None,
     )
 
@@ -288,14 +317,17 @@ def read_send_bytes(path: Path, ranks: int) -> tuple[tuple[int, ...], ...]:
         TrnprofError: it cannot be read, is not square, has no row a rank, or holds what is no size.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise TrnprofError(f"--send-bytes {path}: cannot be read: {reason}") from error
     if len(rows) != ranks:
         raise TrnprofError(f"{path}: {len(rows)} rows, but there are {ranks} ranks: give one each")
-    return tuple(_cells(path, number, row, ranks) for number, row in enumerate(rows, 1))
+    cells = tuple(_cells(path, number, row, ranks) for number, row in enumerate(rows, 1))
+    if not any(map(any, cells)):
+        raise TrnprofError(f"{path}: nobody sends anything: give one size above 0 at least")
+    return cells
 
 
 def _cells(path: Path, number: int, row: Sequence[str], ranks: int) -> tuple[int, ...]:
@@ -315,14 +347,36 @@ def _cells(path: Path, number: int, row: Sequence[str], ranks: int) -> tuple[int
     return tuple(cells)
 
 
+def _add(known: dict[int, V], number: int, value: V, what: str) -> None:
+    if number in known:
+        raise TrnprofError(f"{what} {number} is given twice; give it once")
+    known[number] = value
+
+
 def _pairs(parts: Sequence[str], text: str, option: str, known: tuple[str, ...]) -> dict[str, str]:
     given = {}
     for part in parts:
+        if not part.strip():
+            raise TrnprofError(
+                f"{option} {text!r}: a part is missing; expected {_EXPECTED[option]}"
+            )
         key, equals, value = (word.strip() for word in part.partition("="))
         if key not in known or not equals or not value:
             raise TrnprofError(f"{option} {text!r}: {part.strip()!r} is not {_EXPECTED[option]}")
+        if key in given:
+            raise TrnprofError(f"{option} {text!r}: {key} is given twice; give it once")
         given[key] = value
     return given
+
+
+def _picoseconds(text: str, where: str, example: str) -> int:
+    """A time with its unit; 0 needs none."""
+    if not text.strip():
+        raise TrnprofError(f"{where}: a time is missing, such as {example}")
+    ps = parse_duration_ps(text)
+    if ps and text.strip()[-1].isdigit():
+        raise TrnprofError(f"{where}: a time needs its unit, such as {example}")
+    return ps
 
 
 def _number(digits: str, text: str, option: str) -> int:

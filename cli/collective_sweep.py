@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,11 +17,38 @@ from trnprof.cli.collective_text import (
     printable_lines,
 )
 from trnprof.cli.collectives import Setting
+from trnprof.cli.narrow import columns, kept_columns
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.tracer.units import format_rate
 
 ELEMENT_BYTES: Final = 4
 """nccl-tests counts floats unless told otherwise; here the type changes no time."""
+_HEADS: Final = (
+    "#       size",
+    "         count",
+    "    type",
+    "        time",
+    "   algbw",
+    "   busbw",
+    "  algorithm",
+    "  bound",
+)
+_UNITS: Final = (
+    "#        (B)",
+    "    (elements)",
+    "",
+    "        (us)",
+    "  (GB/s)",
+    "  (GB/s)",
+    "",
+    "",
+)
+_WORDS: Final = (6, 7)
+"""Columns that are as wide as what stands in them."""
+_FIRST_OUT: Final = (2, 1, 4, 7, 6, 3)
+"""Which columns to leave out, one after the other, where there is no room for all."""
+_WIDEST: Final = 10_000
+"""Of a table that no terminal limits."""
 PLOT_ROWS: Final = 10
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _PLAIN: Final = " #"
@@ -34,34 +61,57 @@ def sweep_text(setting: Setting, rows: Sequence[Sequence[Outcome]]) -> str:
     outcomes = [row[0] for row in rows]
     first = outcomes[0]
     head = heading(setting, first).replace(f" of {exact_bytes(first.request.bytes)}", "", 1)
-    parts = [f"# {head}, {first.fidelity}", *table_lines(outcomes)]
+    room = columns(_WIDEST)
+    parts = [*_folded(f"# {head}, {first.fidelity}", room), *table_lines(outcomes, room)]
     parts += [f"#{line[1:]}" for text in common_lines(setting) for line in text.split("\n")]
     plot = plot_lines(
         [outcome.request.bytes for outcome in outcomes],
         [bus_bandwidth(outcome) for outcome in outcomes],
-        columns=min(shutil.get_terminal_size().columns, 100),
+        columns=columns(100, 80),
         has_blocks=_shows_blocks(),
     )
     return printable_lines("\n".join([*parts, "", *plot]))
 
 
-def table_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """A row a size: bytes, elements, type, µs, GB/s (1e9), algorithm, bound."""
-    names = [algorithm_name(outcome) for outcome in outcomes]
-    width = max(map(len, ("algorithm", *names)))
-    lines = [
-        f"#       size         count    type        time   algbw   busbw  {'algorithm':<{width}}  bound",
-        "#        (B)    (elements)                (us)  (GB/s)  (GB/s)",
-    ]
-    for outcome, name in zip(outcomes, names, strict=True):
-        size = outcome.request.bytes
-        lines.append(
-            f"{size:>12}  {size // ELEMENT_BYTES:>12}  {'float':>6}  {_figure(outcome.time_ps / 1e6, 10)}  "
-            f"{_figure(outcome.algorithm_bandwidth_bytes_per_s / 1e9, 6)}  "
-            f"{_figure(bus_bandwidth(outcome) / 1e9, 6)}  {name:<{width}}  "
-            f"{bound_text(outcome)}"
-        )
+def table_lines(outcomes: Sequence[Outcome], room: int = _WIDEST) -> list[str]:
+    """A row a size: bytes, elements, type, µs, GB/s (1e9), algorithm, bound; where there is no room for all, fewer columns.
+
+    Args:
+        outcomes: of all sizes.
+        room: columns of the terminal.
+    """
+    rows = [_row(outcome) for outcome in outcomes]
+    widths = [len(head) for head in _HEADS]
+    for column in _WORDS:
+        widths[column] = max(len(row[column]) for row in (_HEADS, *rows))
+    kept = kept_columns(widths, room, _FIRST_OUT)
+    lines = []
+    for row in (_HEADS, _UNITS, *rows):
+        cells = [row[column].ljust(widths[column]) for column in kept]
+        lines.append("".join(cells).rstrip())
+    left_out = [_HEADS[column].strip() for column in _FIRST_OUT if column not in kept]
+    if left_out:
+        lines += _folded(f"# no room for {', '.join(left_out)}", room)
     return lines
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    size = outcome.request.bytes
+    rates = (outcome.algorithm_bandwidth_bytes_per_s, bus_bandwidth(outcome))
+    return (
+        f"{size:>12}",
+        f"{size // ELEMENT_BYTES:>14}",
+        f"{'float':>8}",
+        f"  {_figure(outcome.time_ps / 1e6, 10)}",
+        *(f"  {_figure(rate / 1e9, 6)}" for rate in rates),
+        f"  {algorithm_name(outcome)}",
+        f"  {bound_text(outcome)}",
+    )
+
+
+def _folded(text: str, room: int) -> list[str]:
+    """Lines of a comment."""
+    return textwrap.wrap(text, room, subsequent_indent="#   ", break_on_hyphens=False)
 
 
 def plot_lines(

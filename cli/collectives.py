@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from trnprof.cli.collective_options import (
     Another,
     Options,
+    read_algorithms,
     read_another,
     read_astra_sim,
     read_bandwidths,
@@ -16,7 +18,6 @@ from trnprof.cli.collective_options import (
     read_fault,
     read_jitter,
     read_latencies,
-    read_list,
     read_named,
     read_ranks,
     read_send_bytes,
@@ -27,7 +28,7 @@ from trnprof.cli.collective_options import (
 from trnprof.cli.diagnostics import say
 from trnprof.emulator.collectives.algorithms.names import ALIASES
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
-from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER
+from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER, BROADCAST, SEND_RECV
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.request import CHUNKED, FLUID, Request
 from trnprof.emulator.fabric.build import build_fabric
@@ -36,6 +37,9 @@ from trnprof.emulator.fabric.faults import degrade_link, fail_link
 from trnprof.emulator.fabric.made_up import made_up_topology
 from trnprof.emulator.machine import Machine, load_machine
 from trnprof.tracer.errors import TrnprofError
+
+_ROOTED: Final = (BROADCAST, SEND_RECV)
+"""Collectives in which one rank has what the others get."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ def write_trace(
                 "estimates": setting.estimates,
                 "fallback_ops": 0,
                 "fallback_time_percent": 0.0,
-                "notes": list(setting.faults),
+                "notes": [],
             },
             reproducible=reproducible,
             notes=[f"fault or perturbation: {fault}" for fault in setting.faults],
@@ -192,7 +196,7 @@ def _place(options: Options) -> tuple[str, Fabric, Machine | None]:
         raise TrnprofError("--instances goes with --system; write more dimensions in --topology")
     if options.bandwidth is None:
         raise TrnprofError("--topology needs --bandwidth, such as 50GiB/s")
-    latencies = read_latencies(options.latency or "0ns")
+    latencies = read_latencies("0ns" if options.latency is None else options.latency)
     topology = made_up_topology(options.topology, read_bandwidths(options.bandwidth), latencies)
     return options.topology, build_fabric(topology), None
 
@@ -200,39 +204,39 @@ def _place(options: Options) -> tuple[str, Fabric, Machine | None]:
 def _requests(
     options: Options, collective: str, size: int | None, chips: int
 ) -> tuple[Request, ...]:
-    ranks = read_ranks(options.ranks, chips) if options.ranks else tuple(range(chips))
+    ranks = tuple(range(chips)) if options.ranks is None else read_ranks(options.ranks, chips)
     sent = _sent_bytes(options, collective, len(ranks))
     others = tuple(read_another(text) for text in options.others)
     first = Request(
         collective=collective,
         bytes=size if size is not None else _size(options, collective, sent),
         ranks=ranks,
-        algorithms=_proper(read_list(options.algorithm or "")),
+        algorithms=_proper(read_algorithms(options.algorithm)),
         fidelity=options.fidelity or (FLUID if others else CHUNKED),
         chunks=options.chunks,
         forwarding=options.forwarding,
-        root=_position(options.root, ranks, "--root"),
+        root=_position(options.root, ranks, collective, "--root"),
         sent_bytes=sent,
-        jitter=read_jitter(options.jitter) if options.jitter else None,
-        slow_chips=dict(read_slow(text) for text in options.slow),
-        astra_sim=read_astra_sim(options.astra_sim) if options.astra_sim else None,
+        jitter=read_jitter(options.jitter),
+        slow_chips=read_slow(options.slow),
+        astra_sim=None if options.astra_sim is None else read_astra_sim(options.astra_sim),
         ties=options.ties,
     )
     requests = (first, *(_another(other, first, chips) for other in others))
-    return _skewed(requests, [read_skew(text) for text in options.skew])
+    return _skewed(requests, read_skew(options.skew))
 
 
 def _another(other: Another, first: Request, chips: int) -> Request:
     if other.bytes is None and other.collective != BARRIER:
         raise TrnprofError(f"--with {other.collective}: bytes is missing")
-    ranks = read_ranks(other.ranks, chips) if other.ranks else first.ranks
+    ranks = first.ranks if other.ranks is None else read_ranks(other.ranks, chips)
     return replace(
         first,
         collective=other.collective,
         bytes=other.bytes or 0,
         ranks=ranks,
         algorithms=_proper(other.algorithms),
-        root=_position(other.root, ranks, "--with … root"),
+        root=_position(other.root, ranks, other.collective, "--with … root"),
         sent_bytes=None,
     )
 
@@ -265,23 +269,29 @@ def _sent_bytes(
     return read_send_bytes(options.send_bytes, ranks)
 
 
-def _position(rank: int | None, ranks: tuple[int, ...], option: str) -> int:
+def _position(rank: int | None, ranks: tuple[int, ...], collective: str, option: str) -> int:
     if rank is None:
         return 0
+    if collective not in _ROOTED:
+        raise TrnprofError(
+            f"{option} {rank}: {collective} has no root; those that have are {', '.join(_ROOTED)}"
+        )
     if rank not in ranks:
         raise TrnprofError(f"{option} {rank}: that rank is not in the group")
     return ranks.index(rank)
 
 
-def _skewed(requests: tuple[Request, ...], skews: Sequence[tuple[int, int]]) -> tuple[Request, ...]:
+def _skewed(requests: tuple[Request, ...], skews: Mapping[int, int]) -> tuple[Request, ...]:
     """A late rank is late for all collectives that it is in."""
-    for rank, _ in skews:
+    for rank in skews:
         if not any(rank in request.ranks for request in requests):
             raise TrnprofError(f"--skew rank={rank}: that rank is in no group")
     return tuple(
         replace(
             request,
-            release_ps={request.ranks.index(r): ps for r, ps in skews if r in request.ranks},
+            release_ps={
+                request.ranks.index(r): ps for r, ps in skews.items() if r in request.ranks
+            },
         )
         for request in requests
     )
@@ -293,7 +303,7 @@ def _faults(options: Options) -> tuple[str, ...]:
         ("--fail", options.fail),
         ("--slow", options.slow),
         ("--skew", options.skew),
-        ("--jitter", (options.jitter,) if options.jitter else ()),
+        ("--jitter", options.jitter),
     )
     return tuple(f"{option} {text}" for option, texts in given for text in texts)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trnprof.analysis.text_layout import WIDTH, fit, wrapped
+from trnprof.analysis.text_layout import WIDTH, fit
+from trnprof.cli.narrow import as_lists, columns
 from trnprof.cli.systems_text import (
     NONE,
     SIGN,
@@ -14,6 +15,7 @@ from trnprof.cli.systems_text import (
     figure,
     fold,
     number,
+    paragraph,
     table_lines,
 )
 from trnprof.emulator.machine_summary import is_guess
@@ -33,10 +35,8 @@ _ECONOMICS: Final = {
 def show_lines(summary: Summary) -> list[str]:
     """Everything there is to say, at most 80 columns wide."""
     several = f" x {summary['instances']} instances" if summary["instances"] > 1 else ""
-    lines = wrapped(
-        f"{printable(summary['name'])}{several}: {printable(summary['description'])}", ""
-    )
-    lines.append("─" * WIDTH)
+    lines = paragraph(f"{summary['name']}{several}: {summary['description']}")
+    lines.append("─" * columns(WIDTH))
     for title, part in (
         ("", _totals),
         ("Peaks, TFLOP/s", _peaks),
@@ -49,7 +49,7 @@ def show_lines(summary: Summary) -> list[str]:
     ):
         body = part(summary)
         if body:
-            lines += ["", title, *(f"  {line}" for line in body)] if title else body
+            lines += ["", *paragraph(title), *(f"  {line}" for line in body)] if title else body
     return lines
 
 
@@ -96,9 +96,9 @@ def _peaks(summary: Summary) -> list[str]:
     ]
     if not summary["is_emulated"]:
         without = [(row[0], *row[2:5]) for row in rows]
-        return [*table_lines(without, (12, 12, 14, 16)), "as the vendor prints them"]
+        return [*table_lines(without, (12, 12, 14, 16)), *fold("as the vendor prints them", "")]
     note = "of the tensor engines alone; printed ones sum all engines (dense / sparse)"
-    return [*table_lines(rows, (12, 9, 10, 13, 15, 18)), note]
+    return [*table_lines(rows, (12, 9, 10, 13, 15, 18)), *fold(note, "")]
 
 
 def _peak_row(summary: Summary, dtype: str) -> tuple[str, ...]:
@@ -207,11 +207,10 @@ def _hops(summary: Summary) -> list[str]:
             )
         )
     lines = [f"{row[0]:33}{row[1]:27}{row[2]:>7}{row[3]:>10}" for row in rows]
-    return [
-        *lines,
-        f"farthest {fabric['diameter_links']} links, mean {fabric['mean_distance_links']:.2f} "
-        "(a way through a switch has two)",
-    ]
+    if columns(WIDTH) < WIDTH:
+        lines = [part for line in as_lists(rows) for part in fold(line, "    ")]
+    note = f"farthest {fabric['diameter_links']} links, mean {fabric['mean_distance_links']:.2f} (a way through a switch has two)"
+    return [*lines, *fold(note, "")]
 
 
 def _network(summary: Summary) -> list[str]:
@@ -222,7 +221,7 @@ def _network(summary: Summary) -> list[str]:
     way = 2 * network["link_ns"] + network["switch_ns"]
     lines = []
     if costs is None:
-        lines.append("no figures of collectives: of theirs the fabric alone is counted")
+        lines += fold("no figures of collectives: of theirs the fabric alone is counted", "  ")
     else:
         step = sum(costs[f"{part}_ns"] for part in ("post", "dma_start", "dma_done"))
         way += step
@@ -251,7 +250,7 @@ def _economics(summary: Summary) -> list[str]:
             reason = printable(economics["absent"][key])
             lines += fold(f"{label:29}{NONE} {reason}", " " * 31)
         else:
-            lines.append(f"{label:29}{_said(summary, f'economics.{key}')}")
+            lines += fold(f"{label:29}{_said(summary, f'economics.{key}')}", " " * 31)
     return lines
 
 

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trnprof.analysis.text_layout import WIDTH, fit, wrapped
+from trnprof.cli.narrow import as_lists, columns, kept_columns
 from trnprof.emulator.machine_summary import Difference, is_guess
 from trnprof.tracer.units import format_bytes, format_ns, format_rate, printable
 
 SIGN: Final = "~"
 """Before a figure that nobody published."""
 NONE: Final = "–"
+_COLUMN: Final = 30
+"""At least so much room a folded line has, as far as there is any."""
+_LIST: Final = (18, 6, 10, 10, 10, 12, 12)
+"""Widths of the columns of the list."""
 _UNITS: Final = (
     ("bytes_per_s", lambda v: format_rate(v, "B/s")),
     ("flops", lambda v: format_rate(v, "FLOP/s")),
@@ -61,9 +66,7 @@ def number(value: float) -> str:
 
 def list_lines(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
     """A row a system, totals of all its chips."""
-    widths = (18, 6, 10, 10, 10, 12, 12)
-    lines = table_lines([("", "chips", "bf16", "fp8", "HBM", "HBM/s", "bisection")], widths)
-    lines.append("─" * sum(widths))
+    rows: list[tuple[str, ...]] = [("", "chips", "bf16", "fp8", "HBM", "HBM/s", "bisection")]
     for each in summaries:
         cells = [
             _cell(each, "chips", ""),
@@ -73,11 +76,21 @@ def list_lines(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
             _cell(each, "totals.hbm_bytes_per_s", "B/s"),
             _cell(each, "fabric.bisection_bytes_per_s", "B/s"),
         ]
-        lines += table_lines([(each["name"], *cells)], widths)
+        rows.append((each["name"], *cells))
+    kept = kept_columns(_LIST, columns(WIDTH), range(len(_LIST) - 1, 0, -1))
+    widths = [_LIST[column] for column in kept]
+    lines = table_lines([[row[column] for column in kept] for row in rows], widths)
+    lines.insert(1, "─" * sum(widths))
     compared = ", ".join(each["name"] for each in summaries if not each["is_emulated"])
-    lines += ["", f"PF: dense PFLOP/s; bisection in one direction; {SIGN} marks estimates"]
-    lines += wrapped(f"Roofline and fabric only, nothing is emulated on them: {compared}.", "")
-    return [*lines, "next: trnprof systems show trn2 · trnprof systems diff trn2 trn3-gen2"]
+    left_out = len(_LIST) - len(kept)
+    more = f"; {left_out} columns left out, a wider terminal shows them" if left_out else ""
+    for text in (
+        f"PF: dense PFLOP/s; bisection in one direction; {SIGN} marks estimates{more}",
+        f"Roofline and fabric only, nothing is emulated on them: {compared}.",
+        "next: trnprof systems show trn2 · trnprof systems diff trn2 trn3-gen2",
+    ):
+        lines += ["", *paragraph(text)] if text.startswith("PF") else paragraph(text)
+    return lines
 
 
 def _cell(summary: Mapping[str, Any], key: str, unit: str) -> str:
@@ -93,22 +106,33 @@ def diff_lines(
 ) -> list[str]:
     """Key, first, second: what differs, a heading a table."""
     names = [fit(each["name"], 21) for each in (first, second)]
-    lines = [f"{'':36}{names[0]:<22}{names[1]}", "─" * WIDTH]
+    room = columns(WIDTH)
+    is_wide = room >= WIDTH
+    head = f"{'':36}{names[0]:<22}{names[1]}" if is_wide else fit(" and ".join(names), room)
+    lines = [head, "─" * room]
     table = ""
     for each in found:
         own, _, name = each.key.rpartition(".")
         if own != table:
-            lines.append(f"[{own}]")
+            lines.append(fit(f"[{own}]", room))
             table = own
         one, other = (
             fit(figure(each.key, value, guess), 21)
             for value, guess in zip(each.values, each.is_estimate, strict=True)
         )
-        lines.append(f"  {fit(name, 33):34}{one:<22}{other}")
+        if is_wide:
+            lines.append(f"  {fit(name, 33):34}{one:<22}{other}")
+        else:
+            half = (room - 4) // 2
+            lines += [
+                f"  {fit(name, room - 2)}",
+                f"    {fit(one, half - 1):<{half}}{fit(other, half)}",
+            ]
     if not found:
-        return [f"{first['name']} and {second['name']} do not differ"]
+        return paragraph(f"{first['name']} and {second['name']} do not differ")
     if any(any(each.is_estimate) for each in found):
-        lines += ["", f"{SIGN} an estimate: nobody published it; trnprof systems show says why"]
+        note = f"{SIGN} an estimate: nobody published it; trnprof systems show says why"
+        lines += ["", *paragraph(note)]
     return lines
 
 
@@ -124,10 +148,17 @@ def estimate_lines(estimates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def paragraph(text: str) -> list[str]:
+    """Lines that are as wide as the terminal."""
+    return wrapped(printable(text), "", width=columns(WIDTH))
+
+
 def fold(text: str, then: str) -> list[str]:
-    """Lines that leave room for two columns before them; ``then`` stands before all but the first."""
-    indent = text[: len(text) - len(text.lstrip())]
-    return [line[2:] for line in wrapped(printable(text.strip()), f"  {indent}", f"  {then}")]
+    """Lines that leave room for two columns before them; ``then`` stands before all but the first, shortened where there is no room."""
+    room = columns(WIDTH)
+    indent, then = text[: len(text) - len(text.lstrip())], then[: max(room - _COLUMN, 2)]
+    folded = wrapped(printable(text.strip()), f"  {indent}", f"  {then}", room)
+    return [line[2:] for line in folded]
 
 
 def chips_text(chips: Sequence[int]) -> str:
@@ -144,7 +175,10 @@ def chips_text(chips: Sequence[int]) -> str:
 
 
 def table_lines(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> list[str]:
-    """The first column to the left, the others to the right."""
+    """The first column to the left, the others to the right; as lists where they do not fit, with two columns before them."""
+    rows = list(rows)
+    if sum(widths) + 2 > columns(WIDTH):
+        return [part for line in as_lists(rows) for part in fold(line, "    ")]
     return [
         f"{row[0]:<{widths[0]}}"
         + "".join(f"{cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))

@@ -11,6 +11,8 @@ from trnprof.tracer.errors import SystemDescriptionError
 
 T = TypeVar("T")
 
+_PARTS = ("value", "source", "estimate", "reason")
+"""Of a figure."""
 LARGEST = 1e30
 """Beyond any figure of a machine; infinities and typing errors end here."""
 
@@ -95,10 +97,12 @@ class Description:
         return table
 
     def has(self, prefix: str) -> bool:
-        """Whether there is anything of this dotted name."""
+        """Whether there is anything of this dotted name, or in the place of a table above it, which ``table_of`` then refuses."""
         table: Any = self.table
         for part in prefix.split("."):
-            if not isinstance(table, dict) or part not in table:
+            if not isinstance(table, dict):
+                return True
+            if part not in table:
                 return False
             table = table[part]
         return True
@@ -110,12 +114,13 @@ class Description:
             SystemDescriptionError: it is missing, or no table.
         """
         table: Any = self.table
-        for part in prefix.split("."):
+        parts = prefix.split(".")
+        for count, part in enumerate(parts, 1):
             table = table.get(part)
             if table is None:
                 raise self.fail(prefix, "this table is missing")
             if not isinstance(table, dict):
-                raise self.fail(prefix, f"expected a table, found {_shown(table)}")
+                raise self.fail(".".join(parts[:count]), f"expected a table, found {_shown(table)}")
         return dict(table)
 
     def _value(self, prefix: str, name: str, table: dict[str, Any], hint: Any) -> Any:
@@ -126,20 +131,29 @@ class Description:
                 return None
             raise self.fail(key, "missing")
         raw = table[name]
-        value: Any = raw.get("value") if isinstance(raw, dict) else raw
+        has_source = isinstance(raw, dict) and is_figure(raw)
+        value: Any = raw["value"] if has_source else raw
         if hint is str:
             if not isinstance(value, str):
-                raise self.fail(key, f"expected text, found {value!r}")
+                raise self.fail(key, f"expected text, found {_shown(value)}")
             return value
         if "tuple[str" in str(hint):
             if not isinstance(value, list) or not value or not all(map(_is_text, value)):
                 raise self.fail(key, f"expected a list of names, found {_shown(value)}")
             return tuple(value)
-        if "tuple" in str(hint):
-            if not isinstance(value, list) or not value:
-                raise self.fail(key, f"expected a list of numbers, found {_shown(value)}")
-            return tuple(self._number(key, v, whole="int" in str(hint)) for v in value)
-        return self._number(key, value, whole="int" in str(hint))
+        number = self._numbers(key, value, str(hint))
+        if not has_source:
+            shown = _shown(value)
+            raise self.fail(key, f'a number needs its source: {{ value = {shown}, source = "…" }}')
+        return number
+
+    def _numbers(self, key: str, value: Any, hint: str) -> float | tuple[float, ...]:
+        """A number, or several where the hint is a tuple."""
+        if "tuple" not in hint:
+            return self._number(key, value, whole="int" in hint)
+        if not isinstance(value, list) or not value:
+            raise self.fail(key, f"expected a list of numbers, found {_shown(value)}")
+        return tuple(self._number(key, v, whole="int" in hint) for v in value)
 
     def _number(self, key: str, value: Any, *, whole: bool) -> float:
         if not _is_number(value) or not 0 <= value <= LARGEST:
@@ -152,13 +166,13 @@ class Description:
         for name, raw in table.items():
             key = f"{prefix}.{name}" if prefix else name
             if not isinstance(raw, dict) or key == "sources":
-                bare = any(map(_is_number, raw)) if isinstance(raw, list) else _is_number(raw)
-                if bare and key != "schema":
-                    raise self.fail(key, 'a number needs its source: { value = …, source = "…" }')
                 continue
             if not is_figure(raw):
                 self._collect(raw, key, found)
                 continue
+            for part in raw:
+                if part not in _PARTS:
+                    raise self.fail(key, f"a figure with {part!r}; it may have {', '.join(_PARTS)}")
             if "value" not in raw:
                 raise self.fail(key, "a figure without value")
             if not _is_text(raw.get("source")):
@@ -214,7 +228,7 @@ def read_description(path: Path) -> Description:
 
 def is_figure(table: dict[str, Any]) -> bool:
     """Whether a table is one figure, complete or not, rather than a table of figures."""
-    return bool({"value", "source", "estimate", "reason"} & set(table))
+    return not table.keys().isdisjoint(_PARTS)
 
 
 def _is_number(value: Any) -> bool:
@@ -227,5 +241,6 @@ def _is_text(value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     """A wrong value, as an error shows it: one line, not too long."""
-    text = str(value) if isinstance(value, dict) else repr(value)
+    text = repr(value) if isinstance(value, str | list) else str(value)
+    text = text.lower() if isinstance(value, bool) else text
     return text if len(text) <= 40 else f"{text[:39]}…"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from trnprof.emulator.figures import Description, is_figure, read_description
 from trnprof.tracer.errors import SystemDescriptionError
+from trnprof.tracer.nearest import nearest
 
 SYSTEM_SCHEMA: Final = 2
 TABLES: Final = (
@@ -48,8 +48,11 @@ def open_system(name_or_path: str) -> Description:
             raise description.fail(key, f"unknown key; known are {', '.join(_TOP_LEVEL)}")
     for key in ("name", "description"):
         value = description.table.get(key)
-        if not isinstance(value, str) or not value:
-            raise description.fail(key, "missing, or not text")
+        if not isinstance(value, str) or not value.strip():
+            found = "missing" if value is None else f"expected text, found {value!r}"
+            raise description.fail(key, found)
+    if not description.table["name"].isprintable():
+        raise description.fail("name", "expected one line of letters, found control characters")
     return description
 
 
@@ -61,8 +64,8 @@ def _load(name_or_path: str) -> Description:
         folder = files("trnprof.emulator.systems")
         description = read_description(Path(str(folder / f"{name_or_path}.toml")))
     else:
-        near = difflib.get_close_matches(name_or_path, known, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        near = nearest(name_or_path, known, 0.4)
+        hint = f"did you mean {near!r}? " if near else ""
         raise SystemDescriptionError(
             f"unknown system {name_or_path!r}: {hint}known are {', '.join(known)}, or give a .toml file"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike
 from trnprof.tracer.errors import TraceError
 from trnprof.tracer.lookup import rows_of_events
 from trnprof.tracer.manifest import FRAGMENTS, is_trace, read_fragments, read_manifest
+from trnprof.tracer.nearest import nearest
 from trnprof.tracer.problems import Problem, warning
 from trnprof.tracer.schema import STREAMED, TABLES
 from trnprof.tracer.shards import (
@@ -175,13 +175,8 @@ def _check_is_trace(root: Path) -> None:
 def _suggestion(root: Path) -> str:
     parent = root.parent
     names = sorted(p.name for p in parent.glob("*.trnprof")) if parent.is_dir() else []
-    near = difflib.get_close_matches(root.name, names, n=1, cutoff=0.3)
-    near = (
-        near
-        or difflib.get_close_matches(f"{root.name}.trnprof", names, n=1, cutoff=0.3)
-        or names[:1]
-    )
-    return f"; did you mean {parent / near[0]}?" if near else ""
+    near = nearest(root.name, names, 0.3) or nearest(f"{root.name}.trnprof", names, 0.3)
+    return f"; did you mean {parent / (near or names[0])}?" if names else ""
 
 
 def _manifest_problems(

@@ -12,7 +12,7 @@ from trnprof.tracer.units import printable
 from trnprof.tui.store import Int, Store
 
 _ALWAYS = frozenset({"engine", "dma_queue", "collective_stream", "thread", "stream"})
-"""Kinds that are worth a row without events: idle is an answer."""
+"""Kinds that are worth a row without events: idle is an answer. Not of a replica, whose events are its representative's."""
 _BUNDLES = {"dma_queue": "DMA queues", "link": "links", "collective_stream": "collectives"}
 """Kinds of which three or more siblings become one group, closed at first."""
 _OPEN_ROWS = 60
@@ -134,11 +134,20 @@ def build_tree(store: Store, counters: Sequence[int] = ()) -> Tree:
             p
             for p, row in tracks.items()
             if store.bands[p] == band
-            and (has_events[p] or str(row["kind"]) in _ALWAYS or p in counters)
+            and (
+                has_events[p]
+                or p in counters
+                or (str(row["kind"]) in _ALWAYS and not _repeats(row))
+            )
         }
         for root in _drafts(below.get(-1, []), below, tracks, shown):
             _number(root, 0, band, -1, nodes)
     return Tree(tuple(nodes), _closed_at_first(nodes))
+
+
+def _repeats(row: Mapping[str, Any]) -> bool:
+    """Whether another track, which stands for this one too, has its events."""
+    return row["replica_of"] is not None
 
 
 def _cut_circles(below: dict[int, list[int]], count: int) -> None:

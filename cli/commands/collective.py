@@ -41,7 +41,8 @@ def collective(
         typer.Option(metavar="LIST", help="Ranks of the group, such as 0..3,8; by default all."),
     ] = None,
     root: Annotated[
-        int | None, typer.Option(metavar="RANK", help="Who broadcasts or sends; the first rank.")
+        int | None,
+        typer.Option(metavar="RANK", help="Who broadcasts or sends; else the first rank."),
     ] = None,
     send_bytes: Annotated[
         Path | None,
@@ -54,7 +55,7 @@ def collective(
         typer.Option(
             "--with",
             metavar="SPEC",
-            help="Another one in flight: all_gather:bytes=64MiB,ranks=0..7,algorithm=ring.",
+            help="Another one in flight: all_gather:bytes=64MiB.",
         ),
     ] = None,
     system: Annotated[
@@ -117,7 +118,7 @@ def collective(
         typer.Option(metavar="rank=5:40us", help="A rank that comes late."),
     ] = None,
     jitter: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="seed=1,sigma=2%", help="Log-normal noise on every transfer."),
     ] = None,
     astra_sim: Annotated[
@@ -165,7 +166,7 @@ def collective(
         fail=tuple(fail or ()),
         slow=tuple(slow or ()),
         skew=tuple(skew or ()),
-        jitter=jitter,
+        jitter=tuple(jitter or ()),
         astra_sim=astra_sim,
     )
     run_and_show(

@@ -74,9 +74,8 @@ def test_the_policy_and_the_estimates_of_a_system_are_told() -> None:
 
 
 def test_a_sweep_is_a_table_and_a_plot_in_plain_characters() -> None:
-    done = trnprof(
-        "collective", "all_reduce", *RING, *AS_ASTRA, "--algorithm", "ring", "--sweep", "1MiB..1GiB"
-    )
+    line = ("collective", "all_reduce", *RING, *AS_ASTRA, "--algorithm", "ring")
+    done = trnprof(*line, "--sweep", "1MiB..1GiB", env={"COLUMNS": "120"})
     assert (done.code, done.out.isascii()) == (0, True)
     table, _, plot = done.out.partition("bus bandwidth by size")
     rows = [line.split() for line in table.splitlines() if line and not line.startswith("#")]
@@ -88,6 +87,22 @@ def test_a_sweep_is_a_table_and_a_plot_in_plain_characters() -> None:
         assert float(busbw) == pytest.approx(int(size) / expected_us / 1000 * 30 / 16, abs=0.01)
         assert (int(count), kind, algorithm, bool(bound)) == (int(size) // 4, "float", "ring", True)
     assert "#" in plot
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 80])
+def test_a_sweep_on_a_narrow_terminal_has_fewer_columns(columns: int) -> None:
+    line = ("collective", "all_reduce", *RING, "--skew", "rank=3:1us", "--sweep", "1KiB..64KiB")
+    done = trnprof(*line, env={"COLUMNS": str(columns)})
+    assert max(map(len, done.out.splitlines())) <= columns
+    narrow, whole = (
+        [each.split() for each in out.partition("bus bandwidth")[0].splitlines() if each]
+        for out in (done.out, trnprof(*line).out)
+    )
+    heads, known = (next(row for row in rows if row[1:2] == ["size"]) for rows in (narrow, whole))
+    assert {"size", "busbw"} <= set(heads[1:]) <= set(known[1:])
+    at = [known.index(head) - 1 for head in heads[1:] if head != "bound"]
+    told = [row[: len(at)] for row in narrow if row[0].isdigit()]
+    assert told == [[row[column] for column in at] for row in whole if row[0].isdigit()]
 
 
 def test_bars_are_as_high_as_their_rates() -> None:
@@ -130,7 +145,7 @@ def sent(**options: Any) -> float:
         ({"fail": ("link=0-1",)}, 3 * (MIB_NS + 500)),
         ({"slow": ("chip=1:0.25",)}, 4 * MIB_NS + 500),
         ({"skew": ("rank=0:40us",)}, MIB_NS + 500 + 40_000),
-        ({"jitter": "seed=1,sigma=0%"}, MIB_NS + 500),
+        ({"jitter": ("seed=1,sigma=0%",)}, MIB_NS + 500),
     ],
 )
 def test_faults_cost_what_they_must(fault: dict[str, Any], time_ns: float) -> None:
@@ -138,8 +153,8 @@ def test_faults_cost_what_they_must(fault: dict[str, Any], time_ns: float) -> No
 
 
 def test_noise_is_that_of_its_seed() -> None:
-    assert sent(jitter="seed=1,sigma=10%") == sent(jitter="seed=1,sigma=10%")
-    assert len({sent(jitter=f"seed={seed},sigma=10%") for seed in range(4)}) == 4
+    assert sent(jitter=("seed=1,sigma=10%",)) == sent(jitter=("seed=1,sigma=10%",))
+    assert len({sent(jitter=(f"seed={seed},sigma=10%",)) for seed in range(4)}) == 4
 
 
 def test_two_transfers_over_one_link_share_it() -> None:
@@ -170,19 +185,23 @@ def test_a_trace_is_written_and_read_by_the_other_commands(tmp_path: Path) -> No
     line += ["--bytes", "1MiB", "--chunks", "2", "--skew", "rank=2:40us", "--reproducible"]
     done = trnprof(*line, "-o", "run.trnprof", folder=tmp_path)
     assert done.code == 0, done.err
-    # a ring of 4 within 16 chips: 6 steps of 4 messages, the one from 3 to 0 over 3 links; a span a rank
-    assert "trnprof: run.trnprof: 76 events" in done.err
+    # a ring of 4 within 16 chips: 6 steps of 4 messages, the one from 3 to 0 over 3 links; a span and a last arrival a
+    # rank, and that one is late
+    assert "trnprof: run.trnprof: 81 events" in done.err
     checked = trnprof("validate", "run.trnprof", folder=tmp_path)
     assert (checked.code, checked.out) == (0, "run.trnprof: nothing wrong\n")
     report = json.loads(trnprof("report", "run.trnprof", "--json", folder=tmp_path).out)
     assert report["overall"]["breakdown"]["exposed_collective_ns"] > 0
-    assert "fault or perturbation: --skew rank=2:40us" in report["notes"]
+    text = trnprof("report", "run.trnprof", folder=tmp_path).out
+    assert text.count("--skew rank=2:40us") == 1
+    assert report["notes"].count("fault or perturbation: --skew rank=2:40us") == 1
+    assert "rank 2 came 40 µs late to all_reduce; " in text
     frame = trnprof("view", "run.trnprof", "--print", "--ascii", folder=tmp_path)
     assert frame.code == 0
     assert "fabric" in frame.out
     exported = trnprof("export", "run.trnprof", "-o", "run.pftrace", folder=tmp_path)
     assert exported.code == 0
-    assert " 76 slices" in exported.err
+    assert " 81 slices" in exported.err
     again = trnprof(*line, "-o", "run.trnprof", folder=tmp_path)
     assert again.only_error.startswith("trnprof: run.trnprof exists; give --force")
     assert trnprof(*line, "-o", "other.trnprof", folder=tmp_path).code == 0

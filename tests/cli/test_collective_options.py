@@ -48,9 +48,10 @@ def test_a_sweep_doubles_from_its_first_size() -> None:
 
 
 def test_faults_and_noise() -> None:
-    assert read_skew("rank=5:40us") == (5, 40_000_000)
-    assert read_slow("chip=7:80%") == (7, 0.8)
-    assert read_jitter("seed=1,sigma=2%") == Jitter(1, 0.02)
+    assert read_skew(["rank=5:40us", "rank=6:0"]) == {5: 40_000_000, 6: 0}
+    assert read_slow(["chip=7:80%", "chip=6:.5"]) == {7: 0.8, 6: 0.5}
+    assert read_jitter(["seed=1,sigma=2%"]) == Jitter(1, 0.02)
+    assert read_jitter([]) is None
     assert read_astra_sim("active=2,memory=1600GB/s") == AstraSim(2, 1000, 1.6e12)
     assert read_astra_sim("on") == AstraSim()
 
@@ -129,6 +130,9 @@ def test_a_table_of_bytes_is_read(tmp_path: Path) -> None:
         ring(collective="all_to_all", ranks="0..2", size=None, send_bytes=path), None
     )
     assert setting.requests[0].bytes == 4097
+    # spreadsheets begin their files with a mark of the byte order
+    path.write_bytes(b"\xef\xbb\xbf0,1\n2,0\n")
+    assert read_send_bytes(path, 2) == ((0, 1), (2, 0))
 
 
 @pytest.mark.parametrize(
@@ -138,6 +142,7 @@ def test_a_table_of_bytes_is_read(tmp_path: Path) -> None:
         ("1,2\n", "1 rows, but there are 2 ranks"),
         ("1,2\n3,x\n", ":2: 'x': expected a size"),
         ("1,2\n3,-4\n", ":2: -4: expected 0 bytes or more"),
+        ("0,0\n0,0\n", ": nobody sends anything"),
     ],
 )
 def test_a_table_of_another_shape_is_refused(text: str, says: str, tmp_path: Path) -> None:
@@ -162,7 +167,20 @@ def test_a_table_of_another_shape_is_refused(text: str, says: str, tmp_path: Pat
         ({"ranks": "3..1"}, "the end of 3..1 lies before its start"),
         ({"ranks": "0-3"}, "expected a list such as 0..7"),
         ({"ranks": "٣"}, "expected a list such as 0..7"),
-        ({"root": 16}, "--root 16: that rank is not in the group"),
+        ({"root": 3}, "--root 3: all_reduce has no root; those that have are broadcast, send_recv"),
+        ({"collective": "broadcast", "root": 16}, "--root 16: that rank is not in the group"),
+        ({"others": ("barrier:root=0",)}, "--with … root 0: barrier has no root"),
+        ({"size": ""}, "--bytes '': a size is missing, such as 64MiB"),
+        ({"ranks": ""}, "ranks '': expected a list such as 0..7"),
+        ({"ranks": "0..3,"}, "expected a list such as 0..7"),
+        ({"latency": ""}, "--latency '': a time is missing, such as 500ns"),
+        ({"latency": "500"}, "--latency '500': a time needs its unit, such as 500ns"),
+        ({"bandwidth": ""}, "--bandwidth '': a bandwidth is missing, such as 50GiB/s"),
+        ({"algorithm": ""}, "algorithm '': a name is missing; give one, such as ring"),
+        ({"algorithm": "ring,"}, "algorithm 'ring,': a name is missing"),
+        ({"others": ("all_gather:bytes=1,algorithm=ring,",)}, "algorithm 'ring,': a name is missing"),
+        ({"astra_sim": ""}, "--astra-sim '': a part is missing; expected active=2"),
+        ({"astra_sim": "endpoint=1"}, "a time needs its unit, such as endpoint=1ns"),
         ({"bandwidth": "0B/s"}, "bandwidth of 0 B/s: expected more than 0"),
         ({"bandwidth": "50GiB"}, "expected a bandwidth such as 50GiB/s"),
         ({"bandwidth": "50Gb/s"}, "unknown unit 'Gb'"),
@@ -182,9 +200,17 @@ def test_a_table_of_another_shape_is_refused(text: str, says: str, tmp_path: Pat
         ({"slow": ("chip=x:0.8",)}, "expected chip=7:0.8"),
         ({"skew": ("rank=16:1us",)}, "that rank is in no group"),
         ({"skew": ("rank=1:soon",)}, "expected a time such as"),
-        ({"jitter": "seed=1"}, "expected seed=1,sigma=2%"),
-        ({"jitter": "sigma=200%"}, "expected a sigma between 0 and 100%"),
-        ({"jitter": "sigm=2%"}, "'sigm=2%' is not seed=1,sigma=2%"),
+        ({"skew": ("rank=1:5",)}, "a time needs its unit, such as rank=5:40us"),
+        ({"skew": ("rank=1:5us", "rank=1:6us")}, "--skew 'rank=1:6us': rank 1 is given twice"),
+        ({"slow": ("chip=1:0.5", "chip=1:0.6")}, "--slow 'chip=1:0.6': chip 1 is given twice"),
+        ({"jitter": ("seed=1",)}, "expected seed=1,sigma=2%"),
+        ({"jitter": ("",)}, "--jitter '': a part is missing; expected seed=1,sigma=2%"),
+        ({"jitter": ("sigma=2%", "sigma=1%")}, "--jitter is given 2 times; give it once"),
+        ({"jitter": ("sigma=2%,sigma=1%",)}, "--jitter 'sigma=2%,sigma=1%': sigma is given twice"),
+        ({"jitter": ("sigma=200%",)}, "expected a sigma between 0 and 100%"),
+        ({"jitter": ("sigm=2%",)}, "'sigm=2%' is not seed=1,sigma=2%"),
+        ({"astra_sim": "active=1,active=2"}, "active is given twice; give it once"),
+        ({"others": ("all_gather:bytes=1,bytes=2",)}, "bytes is given twice; give it once"),
         ({"others": ("all_gather:ranks=0..7",)}, "--with all_gather: bytes is missing"),
         ({"others": ("all_gather:byte=1",)}, "'byte=1' is not such as all_gather:bytes=64MiB"),
         ({"send_bytes": Path("x.csv")}, "--send-bytes is for all_to_all, not for all_reduce"),
@@ -203,7 +229,7 @@ def test_what_makes_no_sense_is_said_in_one_line(options: dict[str, Any], says: 
     [
         ("1MiB..1KiB", "its end lies before its start; write 1KiB..1MiB"),
         ("1MiB", "expected A..B"),
-        ("1..", "expected a size"),
+        ("1..", "--sweep '': a size is missing"),
         ("0..1KiB", "at least 1 byte"),
     ],
 )

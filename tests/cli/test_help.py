@@ -59,7 +59,7 @@ def test_the_version() -> None:
         ("emulate a.trnprof -o b.trnprof", "Missing option '--system'", "trnprof emulate"),
         ("emulate a --system trn2 -o b --execution fast", "'fused', 'eager'", "trnprof emulate"),
         ("export a -o b --flows some", "'critical'", "trnprof export"),
-        ("report a --step two", "integer", "trnprof report"),
+        ("report a --step two", "expected a whole number", "trnprof report"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_with_what_was_meant(line: str, says: str, help_of: str) -> None:

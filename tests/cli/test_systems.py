@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -128,10 +129,41 @@ def test_a_users_own_file(tmp_path: Path) -> None:
 def test_names_from_a_file_cannot_drive_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
-        'extends = "trn2"\nname = "\\u001b[31mred"\ndescription = "\\u001b[2J"\n[chip]\nname = "\\u001b]0;x"\n'
+        'extends = "trn2"\nname = "red"\ndescription = "\\u001b[2J"\n[chip]\nname = "\\u001b]0;x"\n'
     )
     assert "\x1b" not in "\n".join(lines_of("show", str(path)))
     assert "\x1b" not in "\n".join(lines_of("diff", str(path), "trn2"))
+    path.write_text('extends = "trn2"\nname = "two\\nlines"\n')
+    for command in ("show", "diff"):
+        others = ["trn2"] if command == "diff" else []
+        error = trnprof("systems", command, path, *others).only_error
+        assert f"{path}:2: [top level] name: expected one line" in error
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 79])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "show trn2",
+        "show trn3-gen2 --instances 2",
+        "show gb200-nvl36x2",
+        "show h100-hgx",
+        "diff trn2 trn3-gen2",
+        "diff trn2 h100-hgx",
+    ],
+)
+def test_on_a_narrow_terminal_no_line_is_too_long(line: str, columns: int) -> None:
+    wide, narrow = (
+        trnprof("systems", *line.split(), env={"COLUMNS": str(width)}).out
+        for width in (200, columns)
+    )
+    assert max(map(len, narrow.splitlines())) <= columns
+    # figures and words are the same, but for columns of the list and names that are cut in the middle
+    if line.startswith("show"):
+        words = re.findall(r"[A-Za-z0-9.,]+", wide)
+        told = re.sub(r"\s", "", narrow)
+        assert [word for word in words if word not in told] == []
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trnprof.emulator.machine import load_machine
+from trnprof.emulator.figures import Description, is_figure
+from trnprof.emulator.machine import load_machine, read_machine
 from trnprof.emulator.system_files import list_systems
 from trnprof.tracer.errors import SystemDescriptionError
 
@@ -67,7 +71,7 @@ def test_a_chip_and_a_fabric_are_a_machine(tmp_path: Path) -> None:
         ('spans = ["a", "b"]', 'spans = ["a", "c"]', ":13: [topology.tiers.one] spans: expected some of a, b, found 'c'"),
         ('spans = ["a", "b"]', 'spans = ["a"]', ":8: [topology] tiers: no tier spans 'b': chips are apart"),
         ('spans = ["a", "b"]', 'spans = ["a", "a"]', ":11: [topology.tiers] one: tier 'one': expected the names"),
-        ('spans = ["a", "b"]', "spans = [1]", ":13: [topology.tiers.one] spans: a number needs its source"),
+        ('spans = ["a", "b"]', "spans = [1]", ":13: [topology.tiers.one] spans: expected a list of names, found [1]"),
         ('spans = ["a", "b"]', 'spans = "a"', ":13: [topology.tiers.one] spans: expected a list of names, found 'a'"),
         ('spans = ["a", "b"]', "spans = []", "spans: expected a list of names, found []"),
         ('spans = ["a", "b"]', 'spans = ["a", "b"]\nleaf = ["c"]', ":14: [topology.tiers.one] leaf: expected some of a, b, found 'c'"),
@@ -91,8 +95,8 @@ def test_a_chip_and_a_fabric_are_a_machine(tmp_path: Path) -> None:
         ("coordinates =", "cordinates =", "cordinates: unknown key; known are coordinates, sizes"),
         ("[scale_out]", "[scaleout]", ":16: [top level] scaleout: unknown key; known are schema, name"),
         ('network = "wire"\n', "", ":16: [scale_out] network: missing"),
-        ('"wire"', "3", ":17: [scale_out] network: a number needs its source"),
-        ('name = "C"\n', 'name = "C"\nprinted_dense_flops = 3\n', ":6: [chip] printed_dense_flops: a number needs its source"),
+        ('"wire"', "3", ":17: [scale_out] network: expected text, found 3"),
+        ('name = "C"\n', 'name = "C"\nprinted_dense_flops = 3\n', ":6: [chip] printed_dense_flops: expected a table, found 3"),
         ('name = "C"\n', 'name = "C"\nprinted_dense_flops.float8 = { value = 3 }\n', ":6: [chip.printed_dense_flops] float8: a figure without source"),
         ('name = "C"\n', 'name = "C"\nprinted_dense_flops = "much"\n', ":6: [chip] printed_dense_flops: expected a table, found 'much'"),
     ],
@@ -135,7 +139,7 @@ absent.chip_capex_usd = "built at home"
         (WORTH, "absent.chip_capex_usd", "absent.racks", ":27: [economics.absent] racks: there is a figure too"),
         (WORTH, "absent.chip_capex_usd", "absent.price", ":27: [economics.absent] price: unknown key; known are racks"),
         (WORTH, '"built at home"', '""', ":27: [economics.absent] chip_capex_usd: expected text, found ''"),
-        (WORTH, '"built at home"', "4", ":27: [economics.absent] chip_capex_usd: a number needs its source"),
+        (WORTH, '"built at home"', "4", ":27: [economics.absent] chip_capex_usd: expected text, found 4"),
         (WORTH, "racks = { value = 1", "racks = { value = 1.5", ":22: [economics] racks: expected a whole number"),
         (WORTH, "absent.chip_capex_usd", "absent", "absent: expected a table, found 'built at home'"),
         ('[published]\nhbm_bytes = { value = 1, source = "me" }\n', "hbm_bytes", "hbm", ":22: [published] hbm: unknown key; known are hbm_bytes"),
@@ -212,3 +216,56 @@ def test_the_example_of_the_documentation_is_what_it_says(tmp_path: Path) -> Non
     assert said == refusal(own(tmp_path, text.replace("3.2e12", "0")))
     rows = re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)
     assert sorted(rows) == list_systems()
+
+
+TOP_LEVEL = ("schema", "name", "description")
+"""Checked where the file is opened."""
+
+
+def leaves(table: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every table, figure and text of a description."""
+    for key, value in table.items():
+        yield (*path, key)
+        if isinstance(value, dict) and not is_figure(value):
+            yield from leaves(value, (*path, key))
+
+
+def test_a_value_of_another_type_is_told_what_was_expected() -> None:
+    own_text = (files("trnprof.emulator.systems") / "trn2.toml").read_text(encoding="utf-8")
+    paths = [path for path in leaves(tomllib.loads(own_text)) if path[0] not in TOP_LEVEL]
+    assert len(paths) > 80
+    for path in paths:
+        for wrong in (True, 5, [], [True]):
+            table = tomllib.loads(own_text)
+            inner = table
+            for part in path[:-1]:
+                inner = inner[part]
+            inner[path[-1]], right = wrong, inner[path[-1]]
+            with pytest.raises(SystemDescriptionError) as caught:
+                read_machine(Description(Path("own.toml"), table, own_text))
+            said = str(caught.value)
+            is_number = isinstance(right, dict) and "value" in right
+            needs_source = wrong == 5 and is_number and not isinstance(right["value"], list)
+            expected = "a number needs its source" if needs_source else "expected "
+            assert f"{path[-1]}: {expected}" in said, (path, wrong)
+
+
+@pytest.mark.parametrize("key", ["name", "description"])
+def test_text_of_the_top_level_is_text(key: str, tmp_path: Path) -> None:
+    text = re.sub(rf"(?m)^{key} = .*$", f"{key} = 3", MINIMAL)
+    assert f"[top level] {key}: expected text, found 3" in refusal(own(tmp_path, text))
+    text = re.sub(rf"(?m)^{key} = .*$", "", MINIMAL)
+    assert f"[top level] {key}: missing" in refusal(own(tmp_path, text))
+
+
+def test_a_name_is_one_line(tmp_path: Path) -> None:
+    for name in (r"two\nlines", r"red\u001b[31m"):
+        text = MINIMAL.replace('name = "mine"', f'name = "{name}"')
+        assert "[top level] name: expected one line" in refusal(own(tmp_path, text))
+
+
+def test_a_figure_has_no_other_keys(tmp_path: Path) -> None:
+    text = MINIMAL.replace("hbm_bytes = { value", "hbm_bytes = { unit = 1, value")
+    assert "[chip] hbm_bytes: a figure with 'unit'; it may have value, source" in refusal(
+        own(tmp_path, text)
+    )

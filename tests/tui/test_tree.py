@@ -52,6 +52,17 @@ def test_the_tree_of_an_emulated_chip(make_trace: Callable[..., Any]) -> None:
     ]
 
 
+def test_replicas_have_no_rows(make_trace: Callable[..., Any]) -> None:
+    tracks = [
+        {"track_id": 0, "kind": "core", "name": "core 0", "replica_count": 2},
+        {"track_id": 1, "kind": "engine", "name": "Tensor", "parent_id": 0, "replica_count": 2},
+        {"track_id": 2, "kind": "core", "name": "core 1", "replica_of": 0},
+        {"track_id": 3, "kind": "engine", "name": "Tensor", "parent_id": 2, "replica_of": 1},
+    ]
+    rows = labels(make_trace([(1, 0, 10, "matmul", "compute")], tracks))
+    assert rows == [("header", "core 0 ×2"), ("lane", "Tensor ×2")]
+
+
 def test_clocks_stand_in_bands_the_device_first(make_trace: Callable[..., Any]) -> None:
     tracks = [
         {"track_id": 0, "kind": "thread", "name": "MainThread", "clock_id": 0, "lane": 0},

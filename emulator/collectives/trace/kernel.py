@@ -118,6 +118,7 @@ def fill_columns(
     starts_ps: I64,
     ends: I64,
     ids: NDArray[np.uint64],
+    late: NDArray[np.uint64],
     free_ns: I64,
     columns: Columns,
 ) -> None:
@@ -129,6 +130,7 @@ def fill_columns(
         starts_ps: int64[rows], their starts.
         ends: int64[servers + 1], where those of each server begin, up to a shift.
         ids: uint64[tasks], the event id of each task.
+        late: uint64[messages], the event by which the sender of each came late, else NO_EVENT.
         free_ns: int64[servers], since when each server has been free; carried from shard to shard.
         columns: to be filled.
     """
@@ -136,7 +138,6 @@ def fill_columns(
         free = free_ns[server]
         for row in range(ends[server] - ends[0], ends[server + 1] - ends[0]):
             task = order[row]
-            blocker = transfers.blocker[task]
             start, end = _to_ns(starts_ps[row]), _to_ns(transfers.end_ps[task])
             columns.track[row] = server
             columns.start_ns[row] = start
@@ -144,10 +145,30 @@ def fill_columns(
             columns.message[row] = transfers.message[task]
             columns.bytes[row] = transfers.bytes[task]
             columns.ready_ns[row] = _to_ns(transfers.ready_ps[task])
-            columns.blocked_by[row] = ids[blocker] if blocker >= 0 else np.uint64(NO_EVENT)
+            columns.blocked_by[row] = _blocked_by(transfers, task, start, ids, late)
             columns.reason[row] = _reason(transfers, task, 1000 * free) if start > free else NO_GAP
             free = max(free, end)
         free_ns[server] = free
+
+
+@compiled
+def _blocked_by(
+    transfers: Transfers,
+    task: int,
+    start_ns: int,
+    ids: NDArray[np.uint64],
+    late: NDArray[np.uint64],
+) -> np.uint64:
+    """The last event that had to end before a task could start.
+
+    A chunk that is passed on while it still comes in began together with what bounds it: the way back goes on to what bounded that.
+    """
+    blocker = transfers.blocker[task]
+    while blocker >= 0 and _to_ns(transfers.end_ps[blocker]) > start_ns:
+        task, blocker = blocker, transfers.blocker[blocker]
+    if blocker >= 0:
+        return np.uint64(ids[blocker])
+    return np.uint64(late[transfers.message[task]] if blocker < -1 else NO_EVENT)
 
 
 @compiled

@@ -71,6 +71,12 @@ class Placed:
         """How many there are."""
         return len(self.shard_ends) - 1
 
+    def ids_behind(self, writer_number: int, rows: int) -> U64:
+        """uint64[rows], the ids of events that come behind the transfers of the last shard."""
+        base = _first_id(writer_number, self.shards - 1)
+        first = base + self.shard_ends[-1] - self.shard_ends[-2]
+        return np.arange(first, first + rows, dtype=np.uint64)
+
 
 def place(transfers: Transfers, writer_number: int, room: int = 0) -> Placed:
     """Order, shards and ids of all tasks.
@@ -85,15 +91,22 @@ def place(transfers: Transfers, writer_number: int, room: int = 0) -> Placed:
     shard_ends = tuple(ends[:: len(transfers.kind)].tolist())
     ids = np.empty(len(order), np.uint64)
     for number, (first, end) in enumerate(pairwise(shard_ends)):
-        base = ((writer_number << WRITER_SHARD_BITS) + number) << SEQUENCE_BITS
+        base = _first_id(writer_number, number)
         ids[order[first:end]] = np.arange(base, base + end - first, dtype=np.uint64)
     return Placed(order, starts_ps, ends, shard_ends, ids)
 
 
 def event_columns(
-    transfers: Transfers, placed: Placed, labels: MessageLabels
+    transfers: Transfers, placed: Placed, labels: MessageLabels, late: U64
 ) -> Iterator[dict[str, Any]]:
-    """Columns of ``events`` of one shard after the other, without ids: those are ``placed.id`` in this order."""
+    """Columns of ``events`` of one shard after the other, without ids: those are ``placed.id`` in this order.
+
+    Args:
+        transfers: the tasks.
+        placed: their order and ids.
+        labels: of their messages.
+        late: uint64[messages], the event by which the sender of each came late, else NO_EVENT.
+    """
     servers = len(transfers.kind)
     free_ns = np.zeros(servers, np.int64)
     for number, (first, end) in enumerate(pairwise(placed.shard_ends)):
@@ -104,6 +117,7 @@ def event_columns(
             placed.starts_ps[first:end],
             placed.ends[number * servers : (number + 1) * servers + 1],
             placed.id,
+            late,
             free_ns,
             columns,
         )
@@ -129,6 +143,11 @@ def flow_columns(
         "kind": _words(is_same.astype(np.int8), ("collective", "data")),
         "lag_ns": (lag_ps + 500) // 1000,
     }
+
+
+def _first_id(writer_number: int, shard: int) -> int:
+    """Of the events of a writer's shard."""
+    return ((writer_number << WRITER_SHARD_BITS) + shard) << SEQUENCE_BITS
 
 
 def _shards(end_ps: I64, most: int) -> tuple[NDArray[np.int8], int]:

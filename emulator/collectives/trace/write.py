@@ -14,21 +14,20 @@ from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.messages import ALL_GATHER, REDUCE_SCATTER, Messages
 from trnprof.emulator.collectives.outcome import Events, Outcome
 from trnprof.emulator.collectives.servers import Servers
-from trnprof.emulator.collectives.trace.kernel import Transfers, last_received
+from trnprof.emulator.collectives.trace.kernel import Transfers
 from trnprof.emulator.collectives.trace.rows import (
-    U64,
     MessageLabels,
     event_columns,
     flow_columns,
     place,
 )
+from trnprof.emulator.collectives.trace.spans import late_ids, span_columns, stream_spans
 from trnprof.emulator.collectives.trace.tracks import (
     DEVICE_CLOCK,
     Numbers,
     server_kinds,
     track_columns,
 )
-from trnprof.emulator.fabric.fabric import I64
 from trnprof.emulator.trace_rows import to_ns
 from trnprof.tracer.errors import CollectiveError
 from trnprof.tracer.manifest import Clock
@@ -73,7 +72,7 @@ def write_collectives(
     )
     transfers = transfers_of(events, numbers.servers)
     is_used = np.bincount(transfers.server, minlength=len(numbers.servers)) > 0
-    room = sum(len(outcome.request.ranks) for outcome in outcomes)
+    spans = stream_spans(outcomes, numbers, transfers, _first_ops(outcomes))
     with TraceWriter(
         directory,
         writer="emulator",
@@ -84,16 +83,18 @@ def write_collectives(
         writer.add_groups(_group_columns(outcomes))
         writer.add_ops(_op_columns(outcomes))
         writer.add_steps(_step_columns(outcomes))
-        placed = place(transfers, writer.number, room=room)
-        spans = _span_columns(outcomes, numbers, placed.id, _last_received(outcomes, transfers))
-        columns = event_columns(transfers, placed, message_labels(outcomes))
+        # spans of streams come last: their tracks have the highest numbers
+        placed = place(transfers, writer.number, room=len(spans))
+        ids = placed.ids_behind(writer.number, len(spans))
+        late = late_ids(spans, ids, outcomes)
+        columns = event_columns(transfers, placed, message_labels(outcomes), late)
         for number, part in enumerate(columns):
-            # spans of streams come last: their tracks have the highest numbers
-            writer.write_shard([part, spans] if number == placed.shards - 1 else [part])
+            is_last = number == placed.shards - 1
+            writer.write_shard([part, *([span_columns(spans, ids, placed.id)] * is_last)])
         kept = edges or ("all" if len(transfers.server) <= ALL_EDGES_LIMIT else "binding")
         if kept != "none":
             writer.append_flows(flow_columns(transfers, events.graph, placed, kept))
-    return len(transfers.server) + room
+    return len(transfers.server) + len(spans)
 
 
 def transfers_of(events: Events, servers: Servers) -> Transfers:
@@ -209,54 +210,3 @@ def _step_columns(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "label": [label] * rows,
         "source": ["marker"] * rows,
     }
-
-
-def _last_received(outcomes: Sequence[Outcome], transfers: Transfers) -> I64:
-    """int64[ranks of all], the task that brings each the last that it needs; -1 where it needs nothing."""
-    first = np.cumsum([0, *(len(outcome.request.ranks) for outcome in outcomes)])
-    receivers = [
-        _messages(outcome).target + at for at, outcome in zip(first[:-1], outcomes, strict=True)
-    ]
-    return last_received(transfers, np.concatenate(receivers).astype(np.int32), int(first[-1]))
-
-
-def _span_columns(
-    outcomes: Sequence[Outcome], numbers: Numbers, ids: U64, last: I64
-) -> dict[str, Any]:
-    """What a stream is busy with: its chip's part in the collective, from its call until it has all that it needs.
-
-    It is blocked by what its end waits for.
-    """
-    is_known = last >= 0
-    known = np.zeros(len(last), np.uint64)
-    known[is_known] = ids[last[is_known]]
-    blocker = pl.Series(known).set(pl.Series(~is_known), None)
-    parts, at = [], 0
-    for part, (first_op, outcome) in enumerate(zip(_first_ops(outcomes), outcomes, strict=True)):
-        request = outcome.request
-        ranks = np.array(request.ranks, np.int64)
-        release = np.zeros(len(ranks), np.int64)
-        release[list(request.release_ps)] = list(request.release_ps.values())
-        start = to_ns(release)
-        frame = pl.DataFrame(
-            {
-                "track_id": numbers.first_stream(part) + ranks,
-                "start_ns": start,
-                "duration_ns": np.maximum(to_ns(outcome.rank_end_ps) - start, 0),
-                "ready_ns": start,
-                "blocked_by": blocker[at : at + len(ranks)],
-            }
-        ).sort("track_id")
-        at += len(ranks)
-        parts.append(
-            frame.with_columns(
-                name=pl.lit(request.collective),
-                category=pl.lit("collective"),
-                op_id=pl.lit(first_op, pl.UInt32),
-                step=pl.lit(0, pl.Int32),
-                bytes=pl.lit(request.bytes, pl.Int64),
-                wait_reason=pl.when(pl.col("start_ns") > 0).then(pl.lit("host")),
-            )
-        )
-    whole = pl.concat(parts).with_columns(pl.col("track_id").cast(pl.UInt32))
-    return {name: whole[name] for name in whole.columns}
