@@ -15,11 +15,15 @@ from trnprof.emulator.lowering.residency import lifetimes
 from trnprof.emulator.lowering.step import LoweredStep, lower_step
 from trnprof.emulator.lowering.tasks import TaskList
 from trnprof.emulator.op_rows import module_rows, operation_rows
+from trnprof.emulator.ranks.links import link_columns, used_links
+from trnprof.emulator.ranks.placement import PACKED
+from trnprof.emulator.ranks.ranks import Ranks, ranks_of
+from trnprof.emulator.ranks.tracks import link_tracks, rank_tracks
 from trnprof.emulator.scheduler import carry_state, schedule
 from trnprof.emulator.system import System
 from trnprof.emulator.taskgraph import Schedule, ServerState, TaskGraph
 from trnprof.emulator.trace_rows import event_columns, flow_columns
-from trnprof.emulator.trace_tracks import DEVICE_CLOCK, HBM_COUNTER, peak_rows, track_rows
+from trnprof.emulator.trace_tracks import DEVICE_CLOCK, HBM_COUNTER, peak_rows
 from trnprof.emulator.workload import Operation, Workload, WorkloadStep
 from trnprof.tracer.errors import CaptureError, WriteError
 from trnprof.tracer.manifest import Clock
@@ -66,6 +70,10 @@ class Emulation:
 class _Progress:
     """What one step leaves to the next."""
 
+    ranks: Ranks
+    module_ids: dict[str, int]
+    hbm: HbmOccupancy = field(default_factory=HbmOccupancy)
+    links: set[int] = field(default_factory=set)
     end_ps: int = 0
     last_event: int = -1
     servers: ServerState | None = None
@@ -84,8 +92,12 @@ def emulate(
     edges: str | None = None,
     reproducible: bool = False,
     on_forecast: Callable[[Forecast], None] = lambda _: None,
+    placement: str = PACKED,
+    lnc: int | None = None,
 ) -> Emulation:
-    """Time a workload on one core of a system and write the events into a trace directory.
+    """Time a workload on a system and write the events into a trace directory.
+
+    The captured rank is emulated; all others do the same, each in its groups, and are written as its replicas.
 
     Args:
         workload: what was captured.
@@ -95,49 +107,71 @@ def emulate(
         edges: which dependencies to write: all, binding or none; by default all up to ALL_EDGES_LIMIT events.
         reproducible: leave out what differs between two runs.
         on_forecast: told how much will be written, after the first step was lowered.
+        placement: of ranks: packed, spread or a table (see ``ranks.placement``).
+        lnc: physical cores a rank; None: 1 for a single rank, else 2 where the cores can be joined.
 
     Raises:
-        CaptureError: the workload holds no device operation.
+        CaptureError: the workload holds no device operation, or groups of ranks that it does not have.
+        SystemDescriptionError: the ranks cannot be placed so.
+        CollectiveError: a collective that makes no sense.
         WriteError: it will not fit the disk, or writing failed.
     """
     if not workload.operations:
         raise CaptureError("the workload holds no device operation: nothing to emulate")
-    progress, hbm = _Progress(), HbmOccupancy()
-    hbm.start(workload.resident)
+    ranks = ranks_of(workload, system, placement, lnc)
+    modules, module_ids = module_rows(workload.operations)
+    progress = _Progress(ranks, module_ids)
+    progress.hbm.start(workload.resident)
     uses = lifetimes(workload.operations)
     clocks = [Clock(DEVICE_CLOCK, "device")]
     with TraceWriter(
         trace_path, writer="emulator", clocks=clocks, reproducible=reproducible
     ) as writer:
-        writer.add_tracks(track_rows(system))
+        writer.add_tracks(rank_tracks(ranks))
+        if ranks.groups:
+            writer.add_groups(ranks.group_rows())
         writer.set_peaks(peak_rows(system))
-        modules, module_ids = module_rows(workload.operations)
         writer.add_ops(modules)
-        _count(writer, [0], [float(hbm.occupied_bytes)])
+        _count(writer, [0], [float(progress.hbm.occupied_bytes)])
         for step, first, operations in _steps(workload):
-            lowered = lower_step(system, operations, first, uses, execution)
+            lowered = lower_step(system, operations, first, uses, execution, ranks)
             if first == 0:
                 forecast = _forecast(workload, operations, lowered, trace_path)
                 on_forecast(forecast)
                 edges = edges or ("all" if forecast.events <= ALL_EDGES_LIMIT else "binding")
-            writer.add_ops(
-                operation_rows(operations, lowered.plans, len(module_ids) + first, module_ids)
-            )
-            graph = lowered.tasks.graph(progress.end_ps, progress.last_event)
-            outcome = schedule(graph, progress.servers)
-            times, levels = hbm.advance(operations, first, lowered, outcome, progress.end_ps)
-            _count(writer, times, levels)
-            _write_events(
-                writer, step.step, lowered.tasks, graph, outcome, progress, len(module_ids), edges
-            )
-            _note_coverage(progress, operations, lowered, graph, first)
-            _finish_step(writer, step, outcome, progress)
+            _run_step(writer, step, operations, first, lowered, progress, edges or "all")
     return Emulation(
         steps=len(workload.steps),
         events=progress.events,
         device_ns=_ns(progress.end_ps),
-        details=_details(workload, system, execution, progress, hbm),
+        details=_details(workload, execution, progress),
     )
+
+
+def _run_step(
+    writer: TraceWriter,
+    step: WorkloadStep,
+    operations: Sequence[Operation],
+    first: int,
+    lowered: LoweredStep,
+    progress: _Progress,
+    edges: str,
+) -> None:
+    """Schedule one step and write it."""
+    first_op_id = len(progress.module_ids)
+    of_collectives = progress.ranks.op_fields(operations)
+    rows = operation_rows(
+        operations, lowered.plans, first_op_id + first, progress.module_ids, of_collectives
+    )
+    writer.add_ops(rows)
+    graph = lowered.tasks.graph(progress.end_ps, progress.last_event)
+    outcome = schedule(graph, progress.servers)
+    times, levels = progress.hbm.advance(operations, first, lowered, outcome, progress.end_ps)
+    _count(writer, times, levels)
+    _write_events(writer, step.step, lowered.tasks, graph, outcome, progress, edges)
+    _write_links(writer, step.step, lowered, outcome, progress)
+    _note_coverage(progress, operations, lowered, graph, first)
+    _finish_step(writer, step, outcome, progress)
 
 
 def _steps(workload: Workload) -> Iterator[tuple[WorkloadStep, int, Sequence[Operation]]]:
@@ -160,7 +194,8 @@ def _forecast(
 ) -> Forecast:
     """Events and bytes of the whole from those of the first step."""
     scale = len(workload.operations) / max(1, len(operations))
-    events = round(len(lowered.tasks) * scale)
+    on_links = sum(len(cost.links) for cost in lowered.collectives.values())
+    events = round((len(lowered.tasks) + on_links) * scale)
     flows = round(len(lowered.tasks.edge_kinds) * scale)
     nbytes = events * EVENT_BYTES + flows * FLOW_BYTES
     free = shutil.disk_usage(path).free
@@ -180,8 +215,7 @@ def _write_events(
     graph: TaskGraph,
     outcome: Schedule,
     progress: _Progress,
-    first_op_id: int,
-    edges: str | None,
+    edges: str,
 ) -> None:
     """Events and flows of one step; the servers and its last event are carried on."""
     if not len(tasks):
@@ -189,12 +223,33 @@ def _write_events(
     pieces = range(0, len(tasks), MAX_SHARD_ROWS)
     ids = np.concatenate([writer.reserve(min(MAX_SHARD_ROWS, len(tasks) - at)) for at in pieces])
     writer.append_events(
-        event_columns(tasks, graph, outcome, ids, first_op_id, step, progress.end_ps)
+        event_columns(tasks, graph, outcome, ids, len(progress.module_ids), step, progress.end_ps)
     )
-    writer.append_flows(flow_columns(tasks, graph, outcome, ids, edges or "all"))
+    writer.append_flows(flow_columns(tasks, graph, outcome, ids, edges))
     progress.last_event = int(ids[int(np.argmax(outcome.end_ps))])
     progress.servers = carry_state(outcome.state, ids.astype(np.int64))
     progress.events += len(tasks)
+
+
+def _write_links(
+    writer: TraceWriter,
+    step: int,
+    lowered: LoweredStep,
+    outcome: Schedule,
+    progress: _Progress,
+) -> None:
+    """Events of one step on links; a link has a track from its first event on."""
+    if not lowered.collectives:
+        return
+    used = used_links(lowered)
+    new = used[~np.isin(used, np.array(list(progress.links), np.int64))]
+    if len(new):
+        writer.add_tracks(link_tracks(progress.ranks, new))
+        progress.links.update(new.tolist())
+    columns = link_columns(progress.ranks, lowered, outcome, len(progress.module_ids), step)
+    if len(columns["track_id"]):
+        writer.append_events(columns)
+        progress.events += len(columns["track_id"])
 
 
 def _note_coverage(
@@ -210,7 +265,8 @@ def _note_coverage(
         if not plan.exact:
             progress.fallback_ops[op.name] = progress.fallback_ops.get(op.name, 0) + 1
     positions = np.array([label.op for label in lowered.tasks.labels], np.int64)
-    duration = graph.duration_ps
+    duration = graph.duration_ps.copy()
+    duration[list(lowered.collectives)] = 0
     by_fallback = ~exact[positions[lowered.tasks.label_ids] - first] if len(duration) else exact
     progress.work_ps += int(duration.sum())
     progress.fallback_ps += int(duration[by_fallback].sum()) if len(duration) else 0
@@ -225,7 +281,7 @@ def _finish_step(
     writer.add_steps(
         {
             "step": [step.step],
-            "rank": [0],
+            "rank": [progress.ranks.rank],
             "clock_id": [DEVICE_CLOCK],
             "start_ns": [_ns(start)],
             "end_ns": [_ns(progress.end_ps)],
@@ -235,23 +291,25 @@ def _finish_step(
     )
 
 
-def _details(
-    workload: Workload, system: System, execution: str, progress: _Progress, hbm: HbmOccupancy
-) -> dict[str, Any]:
+def _details(workload: Workload, execution: str, progress: _Progress) -> dict[str, Any]:
     """What the manifest says of the emulation."""
     notes = list(workload.notes)
-    capacity = system.hbm_bytes_per_core
+    system, placement = progress.ranks.system, progress.ranks.placement
+    capacity, hbm = system.hbm_bytes_per_core * placement.lnc, progress.hbm
     if hbm.peak_bytes > capacity:
+        core = "one core" if placement.lnc == 1 else f"a logical core (LNC {placement.lnc})"
         notes.append(
-            f"does not fit: HBM peaks at {format_bytes(hbm.peak_bytes)}, one core of {system.name} has "
+            f"does not fit: HBM peaks at {format_bytes(hbm.peak_bytes)}, {core} of {system.name} has "
             f"{format_bytes(capacity)} ({format_bytes(hbm.peak_bytes - capacity)} too much); timed all the same"
         )
     if not workload.complete:
         notes.append("the program ended before its capture was complete; what ran is here")
+    ranks = {"world_size": progress.ranks.count, "placement": placement.name}
     return {
         "execution": execution,
         "detail": "operator",
-        "lnc": 1,
+        "lnc": placement.lnc,
+        **(ranks if progress.ranks.count > 1 else {}),
         "cost_model": COST_MODEL,
         "estimates": system.estimates,
         "operations": len(workload.operations),

@@ -45,7 +45,8 @@ class HbmOccupancy:
         """Samples of one step: (timestamp_ns, bytes), in time order, one a distinct time.
 
         A storage counts from the first transfer that touches it until everything issued before it was freed has ended: memory
-        is handed back in program order, as PyTorch's allocator does on a stream.
+        is handed back in program order, as PyTorch's allocator does on a stream. For a collective, which runs beside the program, wait
+        only the storages that it reads and writes.
         """
         changes: list[tuple[int, int]] = []
         for storage, nbytes in lowered.hbm_storages.items():
@@ -56,8 +57,11 @@ class HbmOccupancy:
                 changes.append((when, nbytes))
         finished = _finished_ps(lowered, schedule, first_position, len(operations), step_start_ps)
         for offset, op in enumerate(operations):
-            when = int(finished[offset])
-            changes.extend((when, -self.live.pop(storage, 0)) for storage in op.freed)
+            for storage in op.freed:
+                when = int(finished[offset])
+                if storage in lowered.exchanged:
+                    when = max(when, int(schedule.end_ps[lowered.exchanged[storage]]))
+                changes.append((when, -self.live.pop(storage, 0)))
         if not changes:
             return np.empty(0, np.int64), np.empty(0, np.float64)
         # allocations come before frees at one instant, so that the peak is not understated
@@ -73,10 +77,12 @@ class HbmOccupancy:
 def _finished_ps(
     lowered: LoweredStep, schedule: Schedule, first_position: int, count: int, step_start_ps: int
 ) -> NDArray[np.int64]:
-    """int64[count + 1]: when all tasks of the operations before each one have ended."""
+    """int64[count + 1]: when all tasks of the operations before each one have ended, collectives left aside."""
     latest = np.full(count + 1, step_start_ps, np.int64)
     tasks = lowered.tasks
     if len(tasks):
         owner = np.array([label.op for label in tasks.labels], np.int64)[tasks.label_ids]
-        np.maximum.at(latest, owner - first_position + 1, schedule.end_ps)
+        ends = schedule.end_ps.copy()
+        ends[list(lowered.collectives)] = step_start_ps
+        np.maximum.at(latest, owner - first_position + 1, ends)
     return np.maximum.accumulate(latest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trnprof.emulator.lowering.plan import OpPlan
@@ -23,6 +23,7 @@ _COLUMNS = (
     "logical_bytes",
     "lowering",
 )
+_OF_COLLECTIVES = ("group_id", "group_seq", "algorithm", "in_bytes", "out_bytes")
 
 
 def module_rows(operations: Sequence[Operation]) -> tuple[dict[str, list[Any]], dict[str, int]]:
@@ -53,8 +54,17 @@ def operation_rows(
     plans: Sequence[OpPlan],
     first_op_id: int,
     modules: dict[str, int],
+    collectives: Mapping[int, Mapping[str, Any]] = {},
 ) -> dict[str, list[Any]]:
-    """Rows of the operations of one step, with consecutive ids from ``first_op_id``."""
+    """Rows of the operations of one step, with consecutive ids from ``first_op_id``.
+
+    Args:
+        operations: of the step.
+        plans: one an operation.
+        first_op_id: of the first of them.
+        modules: op_id by path.
+        collectives: the columns that only they have, by place in the step.
+    """
     rows = []
     for offset, (op, plan) in enumerate(zip(operations, plans, strict=True)):
         tensors = {r.tensor: r for r in (*op.inputs, *op.outputs)}
@@ -64,7 +74,7 @@ def operation_rows(
             (
                 first_op_id + offset,
                 modules.get(op.module_path),
-                "aten",
+                "aten" if op.collective is None else "collective",
                 op.name,
                 op.module_path,
                 op.phase or None,
@@ -77,7 +87,11 @@ def operation_rows(
                 lowering,
             )
         )
-    return _columns(rows)
+    extra = {
+        name: [collectives[i][name] if i in collectives else None for i in range(len(operations))]
+        for name in _OF_COLLECTIVES
+    }
+    return _columns(rows) | (extra if collectives else {})
 
 
 def _shapes(op: Operation) -> str:

@@ -9,15 +9,26 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trnprof.emulator.lowering.plan import ENGINES
-from trnprof.emulator.lowering.tasks import EDGE_KINDS, SERVERS, TaskLabel, TaskList
+from trnprof.emulator.lowering.tasks import (
+    BUFFER,
+    COLLECTIVE,
+    DATA,
+    EDGE_KINDS,
+    LAUNCH,
+    QUEUE,
+    SEMAPHORE,
+    SERVERS,
+    TaskLabel,
+    TaskList,
+)
 from trnprof.emulator.taskgraph import Schedule, TaskGraph
-from trnprof.emulator.trace_tracks import TRACK_OF_SERVER
+from trnprof.emulator.trace_tracks import FIRST_STREAM, TRACK_OF_SERVER
 
 I64 = NDArray[np.int64]
 _TRACK = np.array([TRACK_OF_SERVER.get(name, 0) for name in SERVERS], np.uint32)
 _IS_ENGINE = np.array([name in ENGINES for name in SERVERS])
-_REASONS = np.array(["", "data", "buffer", "queue", "semaphore", "engine"])
-_NONE, _DATA, _BUFFER, _QUEUE, _SEMAPHORE, _ENGINE = range(6)
+_REASONS = np.array(["", "data", "buffer", "queue", "semaphore", "engine", "link", "collective"])
+_NONE, _DATA, _BUFFER, _QUEUE, _SEMAPHORE, _ENGINE, _LINK, _COLLECTIVE = range(8)
 
 
 def to_ns(ps: I64) -> I64:
@@ -50,7 +61,7 @@ def event_columns(
     flops, nbytes = np.array(tasks.flops), np.array(tasks.nbytes, np.int64)
     return {
         "event_id": ids,
-        "track_id": _TRACK[first_servers(graph)],
+        "track_id": _tracks(tasks)[first_servers(graph)],
         "start_ns": start,
         "duration_ns": end - start,
         "name": labels["name"],
@@ -75,7 +86,7 @@ def flow_columns(
 ) -> dict[str, Any]:
     """Columns of ``flows``: every dependency, or those that bound a start (``edges``: all, binding or none)."""
     targets, sources = dependency_pairs(graph)
-    kinds = np.array(tasks.edge_kinds, np.int64)
+    kinds = _edge_kinds(tasks, sources)
     if edges == "none":
         keep = np.zeros(len(targets), bool)
     elif edges == "binding":
@@ -99,6 +110,22 @@ def dependency_pairs(graph: TaskGraph) -> tuple[I64, I64]:
     """(target, source) task indices of every edge."""
     targets = np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.dependency_offsets))
     return targets, graph.dependencies
+
+
+def _tracks(tasks: TaskList) -> NDArray[np.uint32]:
+    """uint32[servers], the track of each; streams of collectives come first behind the core's servers."""
+    shared = FIRST_STREAM + np.arange(len(tasks.shared), dtype=np.uint32)
+    return np.concatenate([_TRACK, shared])
+
+
+def _edge_kinds(tasks: TaskList, sources: I64) -> I64:
+    """int64[e], what each edge stands for: whoever waits for the result of a collective, or to overwrite it, waits for the collective."""
+    kinds = np.array(tasks.edge_kinds, np.int64)
+    if not tasks.shared:
+        return kinds
+    is_collective = np.array([label.category == "collective" for label in tasks.labels], bool)
+    behind = is_collective[np.array(tasks.label_ids, np.int64)[sources]]
+    return np.where(behind & np.isin(kinds, (DATA, BUFFER)), COLLECTIVE, kinds)
 
 
 def _label_frame(tasks: TaskList) -> pl.DataFrame:
@@ -132,7 +159,7 @@ def _wait_reasons(
 
     A data dependency whose source had ended before the gap began leaves only latency and synchronisation: that gap is
     ``semaphore``. One whose source ended within the gap is ``data``. A DMA that waits for its trigger, its ring or the
-    shared DMA engines waits for its ``queue``.
+    shared DMA engines waits for its ``queue``, a collective for its ``queue`` until it is issued, and for the ``link`` while another is on it.
     """
     servers = first_servers(graph)
     start, end, blocker = schedule.start_ps, schedule.end_ps, schedule.blocker
@@ -144,16 +171,27 @@ def _wait_reasons(
     targets, sources = dependency_pairs(graph)
     binding = sources == blocker[targets]
     kind = np.full(len(tasks), -1, np.int64)
-    kind[targets[binding]] = np.array(tasks.edge_kinds, np.int64)[binding]
+    kind[targets[binding]] = _edge_kinds(tasks, sources)[binding]
     late_source = end[np.maximum(blocker, 0)] > previous_end
     reason = np.select(
-        [~gap, kind == 0, kind == 1, kind == 2, kind == 3, _IS_ENGINE[servers]],
+        [
+            ~gap,
+            kind == DATA,
+            kind == BUFFER,
+            (kind == QUEUE) | (kind == LAUNCH),
+            kind == SEMAPHORE,
+            kind == COLLECTIVE,
+            servers >= len(SERVERS),
+            _IS_ENGINE[np.minimum(servers, len(SERVERS) - 1)],
+        ],
         [
             _NONE,
             np.where(late_source, _DATA, _SEMAPHORE),
             _BUFFER,
             _QUEUE,
             _SEMAPHORE,
+            _COLLECTIVE,
+            _LINK,
             _ENGINE,
         ],
         _QUEUE,

@@ -1,4 +1,7 @@
-"""Which tracks does an emulated core have in the trace, and what peaks belong to them?"""
+"""Which tracks does an emulated core have in the trace, and what peaks belong to them?
+
+Those of other ranks, and of the fabric, are in ``ranks.tracks``.
+"""
 
 from __future__ import annotations
 
@@ -10,53 +13,56 @@ from trnprof.emulator.system import System
 
 DEVICE_CLOCK = 0
 
-_HOST, _CHIP, _HBM, _CORE, _FIRST_LANE = 0, 1, 2, 3, 4
+HOST, CHIP, HBM, CORE, _FIRST_LANE = 0, 1, 2, 3, 4
 TRACK_OF_SERVER = {name: _FIRST_LANE + i for i, name in enumerate((*ENGINES, *QUEUES))}
 """Track of each engine and queue of the core."""
 
 HBM_COUNTER = _FIRST_LANE + len(TRACK_OF_SERVER)
 """Track of the HBM occupancy counter."""
 
+FIRST_STREAM = HBM_COUNTER + 1
+"""Track of the first stream of collectives."""
 
-def track_rows(system: System) -> dict[str, list[Any]]:
-    """Rows of ``tracks``: host, chip, HBM, core, its engines, queues and counters."""
+
+def track_rows(system: System, chip: int = 0, core: int = 0) -> list[dict[str, Any]]:
+    """Rows of ``tracks``: host, chip, HBM, core, its engines, queues and counters.
+
+    Args:
+        system: the machine.
+        chip: number of the chip.
+        core: number of the core on it.
+    """
     rows: list[dict[str, Any]] = [
-        _row(_HOST, None, "host", "host0", 0),
-        _row(_CHIP, _HOST, "chip", "chip 0", 0, chip=0),
-        _row(_HBM, _CHIP, "hbm", "HBM", 0, chip=0, bandwidth=system.chip.hbm_bytes_per_s),
+        _row(HOST, None, "host", "host0", 0),
+        _row(CHIP, HOST, "chip", f"chip {chip}", chip),
+        _row(HBM, CHIP, "hbm", "HBM", 0, bandwidth=system.chip.hbm_bytes_per_s),
         _row(
-            _CORE,
-            _CHIP,
+            CORE,
+            CHIP,
             "core",
-            "core 0",
-            1,
-            chip=0,
-            core=0,
+            f"core {core}",
+            1 + core,
             flops=system.core.tensor.peak_flops(),
             bandwidth=system.hbm_bytes_per_s_per_core,
         ),
     ]
     for order, name in enumerate(ENGINES):
         flops = system.core.tensor.peak_flops() if name == TENSOR else None
-        rows.append(
-            _row(TRACK_OF_SERVER[name], _CORE, "engine", name, order, chip=0, core=0, flops=flops)
-        )
+        rows.append(_row(TRACK_OF_SERVER[name], CORE, "engine", name, order, flops=flops))
     for order, name in enumerate(QUEUES, start=len(ENGINES)):
         rate = max(system.core.dma.read_bytes_per_s, system.core.dma.write_bytes_per_s)
         rows.append(
             _row(
                 TRACK_OF_SERVER[name],
-                _CORE,
+                CORE,
                 "dma_queue",
                 name,
                 order,
-                chip=0,
-                core=0,
                 bandwidth=rate,
             )
         )
-    rows.append(_row(HBM_COUNTER, _CORE, "counter", "HBM bytes", 99, chip=0, core=0, unit="B"))
-    return {key: [row[key] for row in rows] for key in rows[0]}
+    rows.append(_row(HBM_COUNTER, CORE, "counter", "HBM bytes", 99, unit="B"))
+    return [row | _place(row["kind"], chip, core) for row in rows]
 
 
 def peak_rows(system: System) -> dict[str, list[Any]]:
@@ -71,6 +77,14 @@ def peak_rows(system: System) -> dict[str, list[Any]]:
     }
 
 
+def _place(kind: str, chip: int, core: int) -> dict[str, int | None]:
+    """Of the emulated rank; a host is nowhere, a chip and its HBM belong to no core."""
+    if kind == "host":
+        return {"rank": None, "chip": None, "core": None}
+    of_core = kind not in ("chip", "hbm")
+    return {"rank": 0 if of_core else None, "chip": chip, "core": core if of_core else None}
+
+
 def _row(
     track_id: int,
     parent_id: int | None,
@@ -78,8 +92,6 @@ def _row(
     name: str,
     sort_order: int,
     *,
-    chip: int | None = None,
-    core: int | None = None,
     flops: float | None = None,
     bandwidth: float | None = None,
     unit: str | None = None,
@@ -94,9 +106,6 @@ def _row(
         "exclusive": kind in ("engine", "dma_queue"),
         "clock_id": DEVICE_CLOCK,
         "host": "host0",
-        "rank": 0 if core is not None else None,
-        "chip": chip,
-        "core": core,
         "replica_count": 1,
         "peak_flops": flops,
         "peak_bytes_per_s": bandwidth,

@@ -35,6 +35,56 @@ class TensorRef:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectiveCall:
+    """What an operation asks of other ranks.
+
+    Attributes:
+        kind: a name of ``collectives.messages.COLLECTIVES``.
+        group: index into the groups of the workload.
+        nbytes: the full buffer as nccl-tests counts it: the input of all_reduce and reduce_scatter, the output of all_gather, a rank's send
+            buffer of all_to_all; what is sent for the others.
+        root: position in the group of who broadcasts, sends (or, of a receive, of whom it is received).
+        target: position in the group of who receives what is sent, -1 where it is not from one to one.
+        sent_bytes: of a ragged all_to_all, what this rank sends to each position; empty where all get the same.
+    """
+
+    kind: str
+    group: int
+    nbytes: int
+    root: int = 0
+    target: int = -1
+    sent_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """Ranks that communicate.
+
+    Attributes:
+        name: as the program calls it: the dimension of its mesh, the description of the group, or "world".
+        ranks: ranks of the world, by position.
+        siblings: all groups that do the same at the same time elsewhere in the world, this one among them: they share links with it.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    siblings: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Who was captured, and for whom it stands.
+
+    Attributes:
+        size: ranks in all.
+        rank: the one that was captured; all others do the same, each in its groups.
+    """
+
+    size: int = 1
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One captured operation.
 
@@ -53,6 +103,7 @@ class Operation:
         is_view: no data moves.
         freed: storages whose last reference died before this operation started.
         arguments: the non-tensor arguments that lowering needs (dim, keepdim, stride, padding, groups, …), JSON values.
+        collective: what it asks of other ranks; None where it is this rank's own affair.
     """
 
     name: str
@@ -68,6 +119,7 @@ class Operation:
     is_view: bool = False
     freed: tuple[int, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    collective: CollectiveCall | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +142,8 @@ class Workload:
             start.
         notes: what the capture wants said: graph breaks, placeholders, skipped host operations.
         complete: False if the program was killed while capturing.
+        groups: process groups of collectives.
+        world: ranks of the program.
     """
 
     operations: tuple[Operation, ...]
@@ -97,3 +151,5 @@ class Workload:
     resident: tuple[TensorRef, ...] = ()
     notes: tuple[str, ...] = ()
     complete: bool = True
+    groups: tuple[ProcessGroup, ...] = ()
+    world: World = field(default_factory=World)

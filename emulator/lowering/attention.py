@@ -45,7 +45,16 @@ def plan_attention(core: Core, op: Operation) -> OpPlan | None:
         for access in flat_accesses(op.inputs)
     )
     writes = tuple(flat_access(r, by_row=not backward) for r in op.outputs if r.nbytes)
-    return OpPlan("producer", heads * queries, value_depth, blocks, stages, reads, writes)
+    return OpPlan(
+        "producer",
+        heads * queries,
+        value_depth,
+        blocks,
+        stages,
+        reads,
+        writes,
+        independent=heads,
+    )
 
 
 def _stages(

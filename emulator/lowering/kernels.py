@@ -59,6 +59,7 @@ def emit_kernel(state: CoreState, members: Sequence[Member]) -> None:
         state.barrier = _end_of_kernel(state, kernel, stored) or state.barrier
     engines = {s.engine for _, s in stages}
     state.tensor_warm = TENSOR in engines and not state.eager
+    state.issued = _issued(kernel, state.issued)
     functions = frozenset(s.name for _, s in stages if s.engine == SCALAR)
     state.tables = functions or state.tables
 
@@ -259,7 +260,7 @@ def _settle_outputs(state: CoreState, kernel: _Kernel) -> list[Ready]:
         ready = _made(state, kernel, member, access)
         known = state.residency.find(storage)
         keep = _stays(state, member, access, known, last)
-        must_store = not keep or state.lifetimes.outlives(storage)
+        must_store = not keep or state.lifetimes.outlives(storage) or storage in state.sent
         if not keep and known is not None and known.dirty and not _covers(access):
             # the rest of the tensor is in SBUF only
             spill(state, storage, known, last)
@@ -294,6 +295,7 @@ def _stays(
     on_chip = known is not None and bool(known.on_chip) and not access.software
     return (
         not state.eager
+        and access.ref.tensor not in state.mixed
         and bool(member.plan.stages)
         and access.ref.storage_nbytes <= state.residency.capacity_bytes // 2
         and state.lifetimes.read_after(access.ref.tensor, last)
@@ -332,7 +334,11 @@ def _keep_loaded(state: CoreState, kernel: _Kernel) -> None:
         storage = access.ref.tensor
         small = access.ref.nbytes <= state.residency.capacity_bytes // 4
         read_again = state.lifetimes.read_after(storage, last)
-        if storage in made or not (small and _covers(access) and read_again):
+        if (
+            storage in made
+            or storage in state.mixed
+            or not (small and _covers(access) and read_again)
+        ):
             continue
         known = state.residency.find(storage)
         location = Location(
@@ -362,6 +368,14 @@ def _end_of_kernel(state: CoreState, kernel: _Kernel, stored: Sequence[Ready]) -
     else:
         ends += [data(pieces[-1]) for pieces in kernel.loaded.values()]
     return ends
+
+
+def _issued(kernel: _Kernel, before: int) -> int:
+    """The first task of its last operation, or, where no engine works, of its loads; a kernel without tasks changes nothing."""
+    if kernel.stages:
+        last = kernel.stages[-1][0].position
+        return kernel.staged[0][[m.position for m, _ in kernel.stages].index(last)]
+    return min((pieces[0].task for pieces in kernel.loaded.values()), default=before)
 
 
 def flush(state: CoreState, position: int) -> None:

@@ -72,12 +72,13 @@ class OpPlan:
     """One operation, lowered.
 
     Attributes:
-        form: elementwise, rowwise, producer, move, or none (no device work).
+        form: elementwise, rowwise, producer, move, collective (ranks exchange), or none (no device work).
         rows, columns: its iteration space: rows are dealt to partitions, columns lie along the free dimension.
         tiles: SBUF-sized pieces it is worked off in.
         stages: engine work, in dependency order.
         reads, writes: tensors.
         exact: lowered by a rule for this operator; False for the roofline fallback.
+        independent: parts that share nothing, such as heads: rows of every operand belong to one of them.
     """
 
     form: str
@@ -88,6 +89,7 @@ class OpPlan:
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
     exact: bool = True
+    independent: int = 1
 
     def without_evacuation(self) -> OpPlan:
         """The same with PSUM left to the consumer."""
@@ -95,6 +97,9 @@ class OpPlan:
 
 
 NOTHING = OpPlan("none", 0, 0, 0)
+COLLECTIVE_FORM = "collective"
+EXCHANGE = OpPlan(COLLECTIVE_FORM, 0, 0, 0)
+"""What a collective asks of its core's engines: nothing."""
 
 
 def numel(ref: TensorRef) -> int:

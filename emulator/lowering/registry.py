@@ -11,7 +11,7 @@ from trnprof.emulator.lowering.convolution import plan_convolution
 from trnprof.emulator.lowering.elementwise import elementwise_plan, plan_elementwise
 from trnprof.emulator.lowering.matmul import plan_matmul
 from trnprof.emulator.lowering.movement import plan_movement
-from trnprof.emulator.lowering.plan import NOTHING, OpPlan, numel, rows_and_columns
+from trnprof.emulator.lowering.plan import EXCHANGE, NOTHING, OpPlan, numel, rows_and_columns
 from trnprof.emulator.lowering.rowwise import plan_rowwise
 from trnprof.emulator.workload import Operation
 
@@ -40,6 +40,8 @@ def plan_operation(core: Core, op: Operation) -> OpPlan:
     An operator that no lowering knows is charged the roofline: each tensor moved once, one vector pass over the
     largest; ``exact`` is then False, and reports count it.
     """
+    if op.collective is not None:
+        return EXCHANGE
     if op.is_view or op.name in NO_WORK or op.name.startswith("prim::"):
         return NOTHING
     if all(numel(r) == 0 for r in op.outputs or op.inputs):

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trnprof.emulator.lowering.collectives import emit_collective
 from trnprof.emulator.lowering.fusion import group_operations
 from trnprof.emulator.lowering.kernels import emit_kernel, flush
+from trnprof.emulator.lowering.logical import divide
 from trnprof.emulator.lowering.matmul import WORKING_FRACTION
-from trnprof.emulator.lowering.plan import OpPlan
+from trnprof.emulator.lowering.plan import COLLECTIVE_FORM, OpPlan
 from trnprof.emulator.lowering.registry import plan_operation
 from trnprof.emulator.lowering.residency import Lifetimes, Residency
 from trnprof.emulator.lowering.state import CoreState, Member
 from trnprof.emulator.lowering.tasks import TaskList
+from trnprof.emulator.ranks.costs import CollectiveCost
+from trnprof.emulator.ranks.ranks import Ranks, lone_rank
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Operation
 
@@ -28,12 +32,16 @@ class LoweredStep:
         plans: one an operation of the step.
         hbm_storages: storages that lie in HBM during this step, with sizes in bytes.
         first_task: first task that moves a storage to or from HBM.
+        collectives: cost of each task that is a collective.
+        exchanged: last collective that reads or writes a storage.
     """
 
     tasks: TaskList
     plans: tuple[OpPlan, ...]
     hbm_storages: dict[int, int]
     first_task: dict[int, int]
+    collectives: dict[int, CollectiveCost]
+    exchanged: dict[int, int]
 
 
 def lower_step(
@@ -42,6 +50,7 @@ def lower_step(
     first_position: int,
     lifetimes: Lifetimes,
     execution: str,
+    ranks: Ranks | None = None,
 ) -> LoweredStep:
     """Lower the operations of one step for one core.
 
@@ -51,23 +60,50 @@ def lower_step(
         first_position: position of the first of them in the workload.
         lifetimes: of the whole workload.
         execution: ``fused`` or ``eager``.
+        ranks: those that this one exchanges with; None: it is alone.
     """
     core = system.core
     plans = tuple(plan_operation(core, op) for op in operations)
     usable = core.sbuf_usable_bytes_per_partition * core.sbuf_partitions
+    ranks = ranks or lone_rank(system)
+    cores = ranks.placement.lnc
+    groups = group_operations(core, operations, plans, fuse=execution == "fused")
+    mixed: frozenset[int] = frozenset()
+    if cores > 1:
+        plans, mixed = divide(plans, groups, cores)
     state = CoreState(
         system=system,
         lifetimes=lifetimes,
         eager=execution == "eager",
         residency=Residency(round(usable * (1 - WORKING_FRACTION))),
+        ranks=ranks,
+        tasks=TaskList(shared=ranks.servers()),
+        sent=frozenset(r.tensor for op in operations if op.collective for r in op.inputs),
+        mixed=mixed,
     )
     passed = 0
-    for group in group_operations(core, operations, plans, fuse=execution == "fused"):
+    for group in groups:
         for op in operations[passed : group[0] + 1]:
             for storage in op.freed:
                 state.residency.drop(storage)
         passed = group[0] + 1
         members = [Member(first_position + i, operations[i], plans[i]) for i in group]
-        emit_kernel(state, members)
+        if members[0].plan.form == COLLECTIVE_FORM:
+            emit_collective(state, members[0])
+        else:
+            emit_kernel(state, members)
     flush(state, first_position + len(operations) - 1)
-    return LoweredStep(state.tasks, plans, state.hbm_storages, state.first_task)
+    return LoweredStep(
+        state.tasks,
+        plans,
+        _of_all_cores(state.hbm_storages, operations) if cores > 1 else state.hbm_storages,
+        state.first_task,
+        state.collectives,
+        state.exchanged,
+    )
+
+
+def _of_all_cores(sizes: dict[int, int], operations: Sequence[Operation]) -> dict[int, int]:
+    """Whole sizes of storages of which one core has its part."""
+    whole = {r.tensor: r.storage_nbytes for op in operations for r in (*op.inputs, *op.outputs)}
+    return {storage: whole.get(storage, nbytes) for storage, nbytes in sizes.items()}

@@ -21,8 +21,8 @@ SERVERS = (*ENGINES, *QUEUES, "DMA engines", "HBM")
 
 SERVER_ID = {name: index for index, name in enumerate(SERVERS)}
 
-EDGE_KINDS = ("data", "buffer", "queue", "semaphore")
-DATA, BUFFER, QUEUE, SEMAPHORE = range(4)
+EDGE_KINDS = ("data", "buffer", "queue", "semaphore", "launch", "collective")
+DATA, BUFFER, QUEUE, SEMAPHORE, LAUNCH, COLLECTIVE = range(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,9 @@ class TaskList:
         flops: hardware FLOPs of each task, negative where the notion does not apply.
         nbytes: payload of each task, negative where the notion does not apply.
         edge_kinds: what each dependency stands for, in the order of the graph's dependencies.
+        durations_ps: of each task.
+        latest: last task of each server whose track tasks are drawn on.
+        shared: servers beyond those of the core, by name, and whether they run in order; they come behind SERVERS.
     """
 
     labels: dict[TaskLabel, int] = field(default_factory=dict)
@@ -65,7 +68,14 @@ class TaskList:
     flops: list[float] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
     edge_kinds: list[int] = field(default_factory=list)
+    durations_ps: list[int] = field(default_factory=list)
+    latest: dict[int, int] = field(default_factory=dict)
+    shared: tuple[tuple[str, bool], ...] = ()
     _builder: GraphBuilder = field(default_factory=lambda: _core_builder())
+
+    def __post_init__(self) -> None:
+        for name, in_order in self.shared:
+            self._builder.server(name, in_order)
 
     def __len__(self) -> int:
         return len(self.label_ids)
@@ -97,6 +107,8 @@ class TaskList:
         self.flops.append(flops)
         self.nbytes.append(nbytes)
         self.edge_kinds.extend(dependency.kind for dependency in after)
+        self.durations_ps.append(duration_ps)
+        self.latest[servers[0][0]] = len(self.label_ids) - 1
         edges = [(dependency.task, dependency.lag_ps) for dependency in after]
         return self._builder.add_task(duration_ps, servers, edges)
 

@@ -55,7 +55,7 @@ def load_piece(
     engine = GPSIMD if access.software else SYNC
     label = _label(state, f"load {name}", position, access.ref, access.row_bytes, nbytes)
     task = _transfer(state, label, nbytes, cost, engine, queue, after)
-    _note_transfer(state, access.ref, task)
+    note_transfer(state, access.ref, task)
     return Ready(1.0, task, cost.done_ps)
 
 
@@ -93,7 +93,7 @@ def store(
         task = _transfer(state, label, nbytes, cost, GPSIMD, STORE_QUEUE, made + waits)
         waits = []
         stored.append(Ready(share, task, cost.done_ps))
-        _note_transfer(state, access.ref, task)
+        note_transfer(state, access.ref, task)
     return stored
 
 
@@ -101,14 +101,19 @@ def spill(state: CoreState, storage: int, where: Location, position: int) -> Non
     """A tensor leaves SBUF: written to HBM if SBUF has the only copy and it is still needed after ``position``."""
     if not state.lifetimes.needed_after(storage, position):
         return
+    write_back(state, storage, where)
+    where.on_chip = ()
+    state.residency.note_in_hbm(storage, where)
+
+
+def write_back(state: CoreState, storage: int, where: Location) -> None:
+    """HBM gets what SBUF alone has; SBUF keeps it."""
     if where.dirty:
         ref = TensorRef(storage, (), where.dtype, where.nbytes, where.nbytes, "activation")
         access = Access(ref, where.nbytes, max(1, where.nbytes // 128))
         made = replace(where.on_chip[-1], share=1.0)
         where.in_hbm = tuple(store(state, where.op, "spilled tensor", access, [made], ()))
-    where.on_chip = ()
-    where.dirty = False
-    state.residency.note_in_hbm(storage, where)
+        where.dirty = False
 
 
 def data(ready: Ready) -> Dependency:
@@ -159,7 +164,8 @@ def _transfer(
     if cost.instructions > 1:
         rest = cost.issue_ps * (cost.instructions - 1)
         tasks.add(trigger, rest, ((server, rest),), [])
-    hbm_ps = round(nbytes / state.system.hbm_bytes_per_s_per_core * 1e12)
+    sharers = state.ranks.placement.hbm_sharers
+    hbm_ps = round(nbytes * sharers / state.system.hbm_bytes_per_s_per_core * 1e12)
     servers = (
         (SERVER_ID[queue], cost.slot_ps),
         (SERVER_ID["DMA engines"], cost.engines_ps),
@@ -183,7 +189,7 @@ def _cost(state: CoreState, access: Access, nbytes: int, *, write: bool) -> DmaC
     )
 
 
-def _note_transfer(state: CoreState, ref: TensorRef, task: int) -> None:
+def note_transfer(state: CoreState, ref: TensorRef, task: int) -> None:
     """A storage lies in HBM from its first transfer on."""
     state.hbm_storages.setdefault(ref.tensor, ref.storage_nbytes)
     state.first_task.setdefault(ref.tensor, task)

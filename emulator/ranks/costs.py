@@ -1,0 +1,134 @@
+"""How long does a collective of a captured program take, and what does it do to which links?
+
+Its ranks on one chip exchange through HBM by the chip's DMA engines, chips exchange over the fabric (``collectives.run``), all groups that do
+the same elsewhere in the world at once; one after the other, so a collective takes the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from trnprof.emulator.collectives.algorithms.policy import choose
+from trnprof.emulator.collectives.endpoint import Endpoint
+from trnprof.emulator.collectives.group import make_group
+from trnprof.emulator.collectives.outcome import Outcome
+from trnprof.emulator.collectives.request import Request
+from trnprof.emulator.collectives.run import run_many
+from trnprof.emulator.fabric.build import build_fabric
+from trnprof.emulator.fabric.fabric import I64, Fabric
+from trnprof.emulator.machine import Machine
+from trnprof.emulator.ranks.traffic import Exchange, LocalPhase, traffic_of
+from trnprof.emulator.workload import CollectiveCall
+
+WITHIN_CHIPS = "intra-chip"
+"""What the algorithm is called by which ranks of one chip exchange."""
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
+    """What one collective costs, whichever of the groups does it.
+
+    Attributes:
+        duration_ps: from its start to the last arrival in the slowest of the groups.
+        algorithm: within chips, between them, or both.
+        links: int64[used], ids of the links that carry something.
+        link_bytes: int64[used], over each, of all groups.
+        link_busy_ps: int64[used].
+        tier_busy_ps: by tier of links that it uses, how long the busiest of them is busy.
+    """
+
+    duration_ps: int
+    algorithm: str
+    links: I64
+    link_bytes: I64
+    link_busy_ps: I64
+    tier_busy_ps: dict[int, int]
+
+
+@dataclass
+class CollectiveCosts:
+    """Costs of collectives on one machine, each reckoned once.
+
+    Attributes:
+        machine: whose policy chooses algorithms.
+        chip_of: by rank.
+        fabric: its links.
+    """
+
+    machine: Machine
+    chip_of: Sequence[int]
+    fabric: Fabric = field(init=False)
+    _known: dict[tuple[CollectiveCall, tuple[tuple[int, ...], ...]], CollectiveCost] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self.fabric = build_fabric(self.machine.topology)
+
+    def cost(self, call: CollectiveCall, groups: tuple[tuple[int, ...], ...]) -> CollectiveCost:
+        """What a collective costs that all of these groups of ranks do at once.
+
+        Raises:
+            CollectiveError: its algorithm cannot do it, or what is asked makes no sense.
+            FabricError: chips that nothing joins.
+        """
+        key = (replace(call, group=0), groups)
+        if key not in self._known:
+            self._known[key] = self._reckon(call, groups)
+        return self._known[key]
+
+    def _reckon(self, call: CollectiveCall, groups: tuple[tuple[int, ...], ...]) -> CollectiveCost:
+        endpoint = self.machine.endpoint()
+        phases, exchanges = traffic_of(call, groups, self.chip_of)
+        within_ps = sum(phase_ps(phase, endpoint) for phase in phases)
+        requests = [self._request(exchange) for exchange in exchanges]
+        outcomes = run_many(self.fabric, requests, endpoint, self.machine)
+        between_ps = max((each.time_ps for each in outcomes), default=endpoint.start_ps)
+        names = [WITHIN_CHIPS] * bool(phases) + [a for each in outcomes for a in each.algorithms]
+        nbytes, busy_ps = self._over_links(outcomes)
+        used = np.flatnonzero(nbytes)
+        tiers = self.fabric.tier[used]
+        return CollectiveCost(
+            within_ps + between_ps,
+            ",".join(dict.fromkeys(names)),
+            used,
+            nbytes[used],
+            busy_ps[used],
+            {int(tier): int(busy_ps[used[tiers == tier]].max()) for tier in np.unique(tiers)},
+        )
+
+    def _request(self, exchange: Exchange) -> Request:
+        """By the algorithm that one of its groups would choose: several on the same chips are no larger collective."""
+        group = make_group(self.fabric.topology, exchange.chips)
+        algorithms, _ = choose(exchange.collective, exchange.group_bytes, group, self.machine)
+        return Request(
+            exchange.collective,
+            max(1, exchange.nbytes),
+            exchange.chips,
+            algorithms,
+            root=exchange.root,
+            sent_bytes=exchange.sent_bytes,
+        )
+
+    def _over_links(self, outcomes: Sequence[Outcome]) -> tuple[I64, I64]:
+        """int64[links] each: bytes, and how long they are busy, of all that run at once."""
+        nothing = np.zeros(self.fabric.links, np.int64)
+        nbytes = sum((each.link_bytes for each in outcomes), nothing)
+        busy_ps = sum((each.link_busy_ps for each in outcomes), nothing)
+        return nbytes, busy_ps
+
+
+def phase_ps(phase: LocalPhase, endpoint: Endpoint) -> int:
+    """How long ranks of one chip exchange.
+
+    A rank posts its messages one after the other; then the bytes pass the chip's DMA engines once, and its HBM as they are read and written,
+    or read, and added to what is there (``reduce_touches``): the slower of the two decides.
+    """
+    touches = 1 + (endpoint.reduce_touches if phase.is_reduced else 1)
+    rates = ((1.0, endpoint.dma_bytes_per_s), (touches, endpoint.hbm_bytes_per_s))
+    moving_s = max(phase.nbytes * times / rate if rate else 0.0 for times, rate in rates)
+    posting_ps = phase.messages * endpoint.post_ps + endpoint.dma_start_ps + endpoint.dma_done_ps
+    return posting_ps + round(moving_s * 1e12)
