@@ -6,20 +6,21 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from trnprof.cli.diagnostics import ExitCode, say
 from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_captured
-from trnprof.emulator.capture.store import load_workload, save_workload
+from trnprof.emulator.capture.store import holds_workload, load_workload, save_workload
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
-from trnprof.tracer.errors import CaptureError
 from trnprof.tracer.files import directory_beside
 from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
 from trnprof.tracer.reader import open_trace
+from trnprof.tracer.stopping import undone
 from trnprof.tracer.units import format_bytes, format_count, format_ns
 
 _SIGNALLED: Final = 128
@@ -45,16 +46,13 @@ def record_command(
     """
     check_command(command)
     directory = create_trace_directory(output, force=force).resolve()
-    try:
+    with undone(partial(_remove_if_nothing, directory)):
         result = run_captured(
             command, directory, fake=fake, steps=steps, host_spans=not reproducible
         )
-    except CaptureError:
-        shutil.rmtree(directory)
-        raise
     workload = load_workload(directory) if result.captured else None
     if workload is None or not workload.operations:
-        shutil.rmtree(directory)
+        shutil.rmtree(directory, ignore_errors=True)
         say(_why_nothing(command, result, steps))
         is_stopped = result.exit_code > _SIGNALLED
         return result.exit_code if is_stopped else int(ExitCode.BAD_INPUT)
@@ -67,6 +65,12 @@ def record_command(
         directory, output, workload, system, list(command), execution, edges, reproducible
     )
     return result.exit_code
+
+
+def _remove_if_nothing(directory: Path) -> None:
+    """Take a trace directory away into which nothing was captured."""
+    if not holds_workload(directory):
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def without_paths(workload: Workload) -> Workload:

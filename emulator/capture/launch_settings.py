@@ -31,12 +31,16 @@ class Settings:
         fake: run on fake tensors.
         steps: first and last step to record, None for all.
         host_spans: keep spans of the host's wall clock too.
+        world_size: ranks of the world whose rank 0 this process plays, None if it plays none.
+        local_size: ranks of it on each node: the devices that a program sees.
     """
 
     trace_dir: Path
     fake: bool = False
     steps: tuple[int, int] | None = None
     host_spans: bool = True
+    world_size: int | None = None
+    local_size: int = 1
 
     def to_json(self) -> str:
         """The value of the environment variable."""
@@ -46,6 +50,8 @@ class Settings:
                 "fake": self.fake,
                 "steps": self.steps,
                 "host_spans": self.host_spans,
+                "world_size": self.world_size,
+                "local_size": self.local_size,
             }
         )
 
@@ -59,6 +65,8 @@ class Settings:
             values["fake"],
             (steps[0], steps[1]) if steps else None,
             values["host_spans"],
+            values["world_size"],
+            values["local_size"],
         )
 
 

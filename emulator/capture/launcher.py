@@ -22,6 +22,7 @@ from trnprof.emulator.capture.launch_settings import (
     take_state,
 )
 from trnprof.emulator.capture.store import seal_workload
+from trnprof.emulator.capture.torchrun import RankCommand
 from trnprof.tracer.errors import CaptureError
 from trnprof.tracer.files import writing
 
@@ -46,7 +47,7 @@ class CaptureResult:
 
 
 def run_captured(
-    command: Sequence[str],
+    command: Sequence[str] | RankCommand,
     trace_dir: Path,
     *,
     fake: bool = False,
@@ -56,7 +57,7 @@ def run_captured(
     """Run a command with its input and output inherited, and capture the first process that computes with torch.
 
     Args:
-        command: program and arguments.
+        command: program and arguments; as a RankCommand, the world whose rank 0 it plays.
         trace_dir: trace directory; the workload is written into it and sealed.
         fake: run on fake tensors.
         steps: first and last step to record, inclusive.
@@ -66,16 +67,20 @@ def run_captured(
         CaptureError: the program or its script does not exist or cannot be started; nothing was run.
         WriteError: the trace directory cannot be written; nothing was run.
     """
-    check_command(command)
+    rank = command if isinstance(command, RankCommand) else RankCommand(tuple(command))
+    check_command(rank.command)
     with writing(trace_dir):
         trace_dir.mkdir(parents=True, exist_ok=True)
         prepare_state(trace_dir)
-    settings = Settings(trace_dir.resolve(), fake, steps, host_spans)
+    settings = Settings(
+        trace_dir.resolve(), fake, steps, host_spans, rank.world_size, rank.local_size
+    )
+    environment = capture_environment({**os.environ, **rank.environment()}, settings)
     try:
-        child = subprocess.Popen(list(command), env=capture_environment(os.environ, settings))
+        child = subprocess.Popen(rank.command, env=environment)
     except OSError as error:
         take_state(trace_dir)
-        raise CaptureError(f"cannot start {command[0]}: {error.strerror or error}") from error
+        raise CaptureError(f"cannot start {rank.command[0]}: {error.strerror or error}") from error
     with _signals_left_to(child):
         code = child.wait()
     process = _claimed_by(trace_dir)

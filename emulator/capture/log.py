@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from trnprof.emulator.capture.launch_settings import write_state
+from trnprof.emulator.capture.replay import group_row
 from trnprof.emulator.capture.store import Row, WorkloadStream
 from trnprof.emulator.capture.torch_tensors import Ref
+from trnprof.emulator.workload import ProcessGroup
 from trnprof.tracer.errors import TrnprofError
 
 _FLUSH_ROWS: Final = 1000
@@ -26,6 +28,7 @@ class CaptureLog:
         self._stream: WorkloadStream | None = None
         self._rows: list[Row] = []
         self._notes: dict[str, None] = {}
+        self._world: list[Row] = []
         self._flushed_seconds = 0.0
         self.failed = False
 
@@ -34,6 +37,7 @@ class CaptureLog:
         self._stream = WorkloadStream(self._trace_dir)
         self._flushed_seconds = time.monotonic()
         self._rows.extend(Row("note", arguments=text) for text in self._notes)
+        self._rows.extend(self._world)
 
     def add(self, row: Row) -> None:
         """One row."""
@@ -50,6 +54,20 @@ class CaptureLog:
             self._notes[text] = None
             if self._stream is not None:
                 self._rows.append(Row("note", arguments=text))
+
+    def world(self, size: int, rank: int) -> None:
+        """The ranks of the program, and which of them this is; said once."""
+        if not self._world or self._world[0].kind != "world":
+            self._keep(Row("world", step=size, source_line=rank), 0)
+
+    def group(self, index: int, group: ProcessGroup) -> None:
+        """Ranks that communicate."""
+        self._keep(group_row(index, group), len(self._world))
+
+    def _keep(self, row: Row, position: int) -> None:
+        self._world.insert(position, row)
+        if self._stream is not None:
+            self._rows.append(row)
 
     def step(self, number: int, label: str, source: str) -> None:
         """A step has ended: what it did is written now."""

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from trnprof.emulator.workload import Operation, TensorRef, Workload, WorkloadStep
+from trnprof.emulator.workload import (
+    CollectiveCall,
+    Operation,
+    ProcessGroup,
+    TensorRef,
+    Workload,
+    WorkloadStep,
+    World,
+)
 
 if TYPE_CHECKING:
     from trnprof.emulator.capture.store import Row
@@ -55,6 +63,10 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
         resident=tuple(resident.values()),
         notes=tuple(notes),
         complete=not is_torn and bool(ends),
+        groups=_groups(rows),
+        world=next(
+            (World(row.step, row.source_line) for row in rows if row.kind == "world"), World()
+        ),
     )
 
 
@@ -104,6 +116,10 @@ def workload_rows(workload: Workload) -> Iterator[Row]:
     """The log that replays to this workload."""
     from trnprof.emulator.capture.store import Row
 
+    if workload.world != World():
+        yield Row("world", step=workload.world.size, source_line=workload.world.rank)
+    for index, group in enumerate(workload.groups):
+        yield group_row(index, group)
     for ref in workload.resident:
         yield _with_refs(Row("resident"), [ref], 1)
     steps = {step.step: step for step in workload.steps}
@@ -117,9 +133,28 @@ def workload_rows(workload: Workload) -> Iterator[Row]:
         yield Row("end")
 
 
+def group_row(index: int, group: ProcessGroup) -> Row:
+    """The row of a process group."""
+    from trnprof.emulator.capture.store import Row
+
+    members = {"ranks": group.ranks, "siblings": group.siblings}
+    return Row("group", group.name, step=index, arguments=json.dumps(members))
+
+
+def _groups(rows: Sequence[Row]) -> tuple[ProcessGroup, ...]:
+    found = {row.step: (row.name, json.loads(row.arguments)) for row in rows if row.kind == "group"}
+    return tuple(
+        ProcessGroup(name, tuple(value["ranks"]), tuple(map(tuple, value["siblings"])))
+        for _, (name, value) in sorted(found.items())
+    )
+
+
 def _operation_row(op: Operation) -> Row:
     from trnprof.emulator.capture.store import Row
 
+    arguments = dict(op.arguments)
+    if op.collective is not None:
+        arguments["collective"] = asdict(op.collective)
     row = Row(
         "op",
         op.name,
@@ -132,7 +167,7 @@ def _operation_row(op: Operation) -> Row:
         op.model_flops,
         op.is_view,
         freed=op.freed,
-        arguments=json.dumps(dict(op.arguments)) if op.arguments else "",
+        arguments=json.dumps(arguments) if arguments else "",
     )
     return _with_refs(row, [*op.inputs, *op.outputs], len(op.inputs))
 
@@ -177,6 +212,8 @@ def _refs(row: Row, roles: dict[int, str]) -> list[TensorRef]:
 
 def _operation(row: Row, roles: dict[int, str]) -> Operation:
     refs = _refs(row, roles)
+    arguments = json.loads(row.arguments) if row.arguments else {}
+    call = arguments.pop("collective", None)
     return Operation(
         name=row.name,
         phase=row.phase,
@@ -190,7 +227,10 @@ def _operation(row: Row, roles: dict[int, str]) -> Operation:
         model_flops=row.model_flops,
         is_view=row.is_view,
         freed=tuple(row.freed),
-        arguments=json.loads(row.arguments) if row.arguments else {},
+        arguments=arguments,
+        collective=None
+        if call is None
+        else CollectiveCall(**{**call, "sent_bytes": tuple(call["sent_bytes"])}),
     )
 
 

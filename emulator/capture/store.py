@@ -25,7 +25,18 @@ from trnprof.tracer.streams import FILE_MAGIC_BYTES, BatchStream, batch_metadata
 STREAM_NAME: Final = "workload.arrows"
 SEALED_NAME: Final = "workload.arrow"
 BATCH_ROWS: Final = 1 << 14
-ROW_KINDS: Final = ("op", "resident", "role", "step", "cut", "window", "note", "end")
+ROW_KINDS: Final = (
+    "op",
+    "resident",
+    "role",
+    "step",
+    "cut",
+    "window",
+    "note",
+    "end",
+    "group",
+    "world",
+)
 
 
 class Row(NamedTuple):
@@ -35,7 +46,8 @@ class Row(NamedTuple):
     ``step`` (it ended: name = label, phase = source); ``cut`` (a place where steps may be cut when the log is replayed: phase =
     forward, one begins, or forward_end, or backward, its gradients are used up, or optimizer, its step has ended); ``window``
     (only steps from step to source_line are wanted); ``note``; ``end`` (all is written; name = interrupted if an exception
-    ended the program).
+    ended the program); ``group`` (ranks that communicate: step = its index, arguments = JSON of ranks and siblings); ``world``
+    (step = its ranks, source_line = the one that was captured).
     """
 
     kind: str
@@ -88,7 +100,7 @@ WORKLOAD: Final = Table(
         _column("role", pa.list_(pa.string()), "parameter, buffer, input, activation, …"),
         _column("contiguous", pa.list_(pa.bool_()), "innermost stride is 1"),
         _column("freed", pa.list_(pa.int64()), "storages that died before this operation"),
-        _column("arguments", pa.string(), "JSON; the text of a note"),
+        _column("arguments", pa.string(), "JSON, collective among them; the text of a note"),
     ),
 )
 

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.profiler
@@ -20,7 +20,12 @@ import torch.utils.data
 from torch.optim import optimizer as torch_optimizer
 
 from trnprof.emulator.capture.host_spans import HostSpans
-from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings, leave_mark
+from trnprof.emulator.capture.launch_settings import (
+    CLAIM_NAME,
+    Settings,
+    leave_mark,
+    write_state,
+)
 from trnprof.emulator.capture.log import CaptureLog
 from trnprof.emulator.capture.store import Row
 from trnprof.emulator.capture.torch_dispatch import CaptureMode
@@ -31,11 +36,13 @@ from trnprof.emulator.capture.torch_patches import (
     patch_engine,
     patch_module_calls,
     patch_profiler,
+    patch_resizing,
 )
 from trnprof.emulator.capture.torch_phases import Phases, Steps
-from trnprof.emulator.capture.torch_tensors import Storages
+from trnprof.emulator.capture.torch_tensors import Storages, parts
+from trnprof.emulator.workload import ProcessGroup
 from trnprof.tracer import recorder
-from trnprof.tracer.errors import WriteError
+from trnprof.tracer.errors import CaptureError, WriteError
 from trnprof.tracer.files import writing
 
 
@@ -68,6 +75,7 @@ class TorchCapture:
         self._state_counts: dict[int, int] = {}
         self._window_open = False
         self._fake: Any = None
+        self._devices: Any = None
         if settings.fake:
             from trnprof.emulator.capture.torch_fake_run import FakeRun
 
@@ -95,12 +103,50 @@ class TorchCapture:
         patch_engine(guarded(self._backward))
         patch_compile(self.log.note)
         patch_profiler(guarded(lambda: self.steps.mark("profiler")))
+        patch_resizing(guarded(self.storages.release))
         recorder.on_step(guarded(self._marker))
+        if torch.distributed.is_available():
+            self._watch_groups()
         if self._fake is not None:
+            self._map_devices()
             self._fake.install()
         self.mode.__enter__()
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._after_fork)
+
+    def _watch_groups(self) -> None:
+        """Make the world that this process plays rank 0 of, and number its groups."""
+        from trnprof.emulator.capture.torch_groups import Groups
+
+        if self.settings.world_size is not None:
+            from trnprof.emulator.capture.torch_reducer import install_reducer
+            from trnprof.emulator.capture.torch_world import FakeWorld
+
+            self.log.world(self.settings.world_size, 0)
+            FakeWorld(self.settings.world_size, self.log.note, self._refuse).install()
+            if self._fake is not None:
+                install_reducer()
+        self.mode.groups = Groups(self._group)
+        self.mode.groups.watch()
+
+    def _group(self, index: int, group: ProcessGroup) -> None:
+        self.log.world(torch.distributed.get_world_size(), torch.distributed.get_rank())
+        self.log.group(index, group)
+
+    def _refuse(self, reason: str) -> NoReturn:
+        """The program asks for what cannot be played: it ends here."""
+        if self.mode.state == "recording":
+            self.log.fail(CaptureError(reason))
+        else:
+            write_state(self.settings.trace_dir, reason)
+        self.mode.state = "off"
+        sys.exit(2)
+
+    def _map_devices(self) -> None:
+        from trnprof.emulator.capture.torch_devices import DeviceMap
+
+        self._devices = DeviceMap(self.settings.local_size)
+        self._devices.install()
 
     def _guarded(self, action: Callable[..., Any]) -> Callable[..., Any]:
         """The action, its failure kept from the program."""
@@ -154,6 +200,8 @@ class TorchCapture:
         if self.mode.host_operations:
             count = self.mode.host_operations
             self.log.note(f"{count} operations on host data (data loading) are not recorded")
+        if self._devices is not None and self._devices.uses:
+            self.log.note(self._devices.note())
         self.spans.stop()
         self.log.close(is_interrupted)
 
@@ -291,8 +339,8 @@ class TorchCapture:
         self._state_counts[id(optimizer)] = count
         for state in states:
             for value in state.values():
-                if isinstance(value, torch.Tensor):
-                    self.modules.mark(value, "optimizer_state", is_resident)
+                for part in parts(value) if isinstance(value, torch.Tensor) else ():
+                    self.modules.mark(part, "optimizer_state", is_resident)
         self._write_residents()
 
     def _write_residents(self) -> None:

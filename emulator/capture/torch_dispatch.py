@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from trnprof.emulator.capture.store import Row, arguments_json
+from trnprof.emulator.capture.torch_collectives import asked, flat
 from trnprof.emulator.capture.torch_flops import model_flops
 from trnprof.emulator.capture.torch_modules import TOP, ModulePlace, Modules
 from trnprof.emulator.capture.torch_operators import Operator, describe, kept_arguments
 from trnprof.emulator.capture.torch_phases import Phases, Steps
 from trnprof.emulator.capture.torch_source import caller_line
 from trnprof.emulator.capture.torch_tensors import Ref, Storages
+
+if TYPE_CHECKING:
+    from trnprof.emulator.capture.torch_groups import Groups
 
 Location = tuple[ModulePlace, str, int]
 _STATE: Final = frozenset(("parameter", "gradient", "optimizer_state"))
@@ -40,6 +44,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         setup_rows: what ran during set-up, bounded.
         host_operations: how many ran on the host (data loading) since the start.
         thread: the thread that is watched; operations of others just run.
+        groups: the process groups; None where torch has no distributed package.
     """
 
     supports_higher_order_operators = True
@@ -61,6 +66,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         self.thread = get_ident()
         self.cut: Callable[[str], object] = lambda phase: None
         self.fail: Callable[[Exception], object] = lambda failure: None
+        self.groups: Groups | None = None
         self._storages, self._modules = storages, modules
         self._phases, self._steps = phases, steps
         self._begin, self._sink, self._run = begin, sink, run
@@ -115,9 +121,13 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _Seen | None:
         """What an operation reads, and from where it is called; None if it is not the device's."""
-        read = _tensors(args)
-        if kwargs:
-            read += _tensors(kwargs.values())
+        if operator.collective is not None:
+            args = _whole(operator, args, kwargs)
+            read = _at(args, operator.collective.reads)
+        else:
+            read = _tensors(args)
+            if kwargs:
+                read += _tensors(kwargs.values())
         sequence = torch.autograd._get_sequence_nr() - 1
         if not self._is_device(operator, read):
             self.host_operations += self.state == "recording"
@@ -134,11 +144,18 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         out: Any,
         seen: _Seen,
     ) -> None:
-        outputs = self._outputs(operator, args, kwargs, out, seen.phase)
-        flops = model_flops(operator.packet, args, kwargs, out)
+        arguments = kept_arguments(operator, args, kwargs)
+        if operator.collective is not None:
+            args = _whole(operator, args, kwargs)
+            arguments["collective"] = self._collective(operator, args)
+            outputs = self._received(operator, args, kwargs, out, seen)
+            flops = 0.0
+        else:
+            outputs = self._outputs(operator, args, kwargs, out, seen.phase)
+            flops = model_flops(operator.packet, args, kwargs, out)
         self._steps.operations += 1
         row = _row(operator, self._steps.number, seen, outputs, flops)
-        row = row._replace(arguments=arguments_json(kept_arguments(operator, args, kwargs)))
+        row = row._replace(arguments=arguments_json(arguments))
         if self.state == "recording":
             self._sink(row)
         elif len(self.setup_rows) < _SETUP_ROWS:
@@ -153,6 +170,8 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
     def _is_device(self, operator: Operator, read: list[torch.Tensor]) -> bool:
         """Whether the device does this operation; starts the recording when the first one comes."""
         if self._modules.depth or self._phases.optimizers:
+            return True
+        if operator.collective is not None and self.state == "recording":
             return True
         if torch._C._current_graph_task_id() != -1:
             if self.state == "setup":
@@ -203,7 +222,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
     def _inputs(
         self, operator: Operator, args: tuple[Any, ...], kwargs: Any, read: list[torch.Tensor]
     ) -> list[Ref]:
-        if operator.reads_not or operator.writes_keywords:
+        if operator.collective is None and (operator.reads_not or operator.writes_keywords):
             read = _tensors(a for i, a in enumerate(args) if i not in operator.reads_not)
             read += _tensors(v for k, v in kwargs.items() if k not in operator.writes_keywords)
         return [self._storages.ref(t, "parameter" if _is_parameter(t) else "input") for t in read]
@@ -228,6 +247,31 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
                 storage = self._storages.find(tensor)
                 if storage is not None and storage.role == "input":
                     storage.role = "activation"
+        return list(refs.values())
+
+    def _collective(self, operator: Operator, args: tuple[Any, ...]) -> dict[str, Any]:
+        """What a collective asks, as replay reads it."""
+        assert operator.collective is not None
+        assert self.groups is not None
+        call = asked(operator.collective, args)
+        return {
+            "kind": call.kind,
+            "group": self.groups.number(call.group),
+            "nbytes": call.nbytes,
+            "root": call.root,
+            "target": call.target,
+            "sent_bytes": call.sent_bytes,
+        }
+
+    def _received(
+        self, operator: Operator, args: tuple[Any, ...], kwargs: Any, out: Any, seen: _Seen
+    ) -> list[Ref]:
+        """What a collective writes: of the role of what it sends, but a copy of parameters is none of them."""
+        assert operator.collective is not None
+        role = seen.inputs[0][5] if seen.inputs else "activation"
+        role = role if role == "gradient" else "activation"
+        written = _at(args, operator.collective.writes) + _tensors(kwargs.values()) + flat(out)
+        refs = {ref[:2]: ref for ref in (self._storages.ref(t, role) for t in written)}
         return list(refs.values())
 
     def _is_foreign(self, kind: type) -> bool:
@@ -269,7 +313,12 @@ def _row(operator: Operator, step: int, seen: _Seen, outputs: list[Ref], flops: 
 
 def _is_alias(operator: Operator, tensor: tuple[int, ...], inputs: int) -> bool:
     """Whether it only returns storages it was given (such as a dropout of zero)."""
-    if operator.writes or operator.writes_keywords or not 0 < inputs < len(tensor):
+    if (
+        operator.writes
+        or operator.writes_keywords
+        or operator.collective
+        or not 0 < inputs < len(tensor)
+    ):
         return False
     return set(tensor[inputs:]) <= set(tensor[:inputs])
 
@@ -281,6 +330,15 @@ def _is_work(operator: Operator, read: list[torch.Tensor]) -> bool:
 
 def _is_parameter(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
+
+
+def _whole(operator: Operator, args: tuple[Any, ...], kwargs: Any) -> tuple[Any, ...]:
+    """The positional arguments of a collective, those among them that were given by name."""
+    return (*args, *(kwargs.get(name) for name in operator.positions[len(args) :]))
+
+
+def _at(args: tuple[Any, ...], positions: tuple[int, ...]) -> list[torch.Tensor]:
+    return [tensor for position in positions for tensor in flat(args[position])]
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:

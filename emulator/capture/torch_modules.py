@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trnprof.emulator.capture.torch_tensors import Storage, Storages
+from trnprof.emulator.capture.torch_tensors import Storage, Storages, parts
 
 
 class ModulePlace(NamedTuple):
@@ -75,7 +75,7 @@ class Modules:
 
     def owner(self, tensor: torch.Tensor) -> ModulePlace:
         """The module that has this parameter; TOP if none is known."""
-        storage = self._storages.find(tensor)
+        storage = self._storages.find(next(parts(tensor), tensor))
         return TOP if storage is None else self._owners.get(storage.number, TOP)
 
     def learn(self, root: torch.nn.Module) -> None:
@@ -107,7 +107,7 @@ class Modules:
 def _tensors(module: torch.nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
     for parameter in module.parameters(recurse=False):
         if not torch.nn.parameter.is_lazy(parameter):
-            yield parameter, "parameter"
+            yield from ((part, "parameter") for part in parts(parameter))
     for buffer in module.buffers(recurse=False):
         if not torch.nn.parameter.is_lazy(buffer):
-            yield buffer, "buffer"
+            yield from ((part, "buffer") for part in parts(buffer))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from trnprof.emulator.capture.torch_collectives import Spec, only_waits, spec_of
 from trnprof.emulator.capture.torch_tensors import DTYPE_NAMES
 
 _OVERWRITES: Final = frozenset(
@@ -39,6 +40,8 @@ class Operator:
         is_composite: made of other operators, which reach the capture only if it is taken apart.
         is_metadata: asks about a tensor, touches no data.
         packet: what the FLOP registry knows it by.
+        collective: how to read what it asks of other ranks, None if it asks nothing.
+        positions: names of all positional arguments; kept of collectives only.
     """
 
     name: str
@@ -50,6 +53,8 @@ class Operator:
     is_composite: bool = False
     is_metadata: bool = False
     packet: Any = None
+    collective: Spec | None = None
+    positions: tuple[str, ...] = ()
 
 
 def describe(func: Any) -> Operator:
@@ -62,13 +67,19 @@ def describe(func: Any) -> Operator:
         namespace == "prim"
     ):  # asked of fake tensors from places in torch that no exception may leave
         return Operator(name, is_metadata=True)
+    spec = spec_of(namespace, name)
+    if spec is not None:
+        return _collective(f"{namespace}::{name}", schema, spec)
     written = [i for i, a in enumerate(schema.arguments) if _is_written(a)]
     positional = tuple(i for i in written if not schema.arguments[i].kwarg_only)
     returned = [r.alias_info for r in schema.returns]
     aliases = bool(returned) and all(a is not None and not a.is_write for a in returned)
     return Operator(
         name=name if namespace == "aten" else f"{namespace}::{name}",
-        is_view=aliases or name in _NO_DATA or torch.Tag.inplace_view in func.tags,
+        is_view=aliases
+        or name in _NO_DATA
+        or torch.Tag.inplace_view in func.tags
+        or only_waits(namespace, name),
         writes=positional,
         reads_not=positional if name in _OVERWRITES else (),
         writes_keywords=tuple(schema.arguments[i].name for i in written if i not in positional),
@@ -78,6 +89,16 @@ def describe(func: Any) -> Operator:
         ),
         is_metadata=not _handles_tensors(schema),
         packet=func._overloadpacket,
+    )
+
+
+def _collective(name: str, schema: Any, spec: Spec) -> Operator:
+    """An operator of a collective: what it reads and writes, its specification says, for schemas of c10d do not."""
+    return Operator(
+        name=name,
+        writes_keywords=tuple(a.name for a in schema.arguments if a.kwarg_only and _is_written(a)),
+        collective=spec,
+        positions=tuple(a.name for a in schema.arguments if not a.kwarg_only),
     )
 
 

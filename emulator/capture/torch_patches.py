@@ -74,3 +74,16 @@ def patch_profiler(on_step: Callable[[], object]) -> None:
         on_step()
 
     profile.step = reported_step
+
+
+def patch_resizing(on_release: Callable[[Any], object]) -> None:
+    """Report each storage whose memory is given back while it lives on, as sharded parameters do."""
+    resize = torch.UntypedStorage.resize_
+
+    @functools.wraps(resize)
+    def reported_resize(self: Any, size: int) -> Any:
+        if size == 0:
+            on_release(self)
+        return resize(self, size)
+
+    torch.UntypedStorage.resize_ = reported_resize

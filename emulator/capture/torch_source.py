@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -18,7 +19,6 @@ _OWN = tuple(
     if module.__file__
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-_is_internal: dict[str, bool] = {}
 
 
 def caller_line() -> tuple[str, int]:
@@ -26,16 +26,15 @@ def caller_line() -> tuple[str, int]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        internal = _is_internal.get(file)
-        if internal is None:
-            internal = _is_internal[file] = _internal(file)
-        if not internal:
+        if not is_internal(file):
             return file, frame.f_lineno
         frame = frame.f_back
     return "", 0
 
 
-def _internal(file: str) -> bool:
+@functools.cache
+def is_internal(file: str) -> bool:
+    """Whether a file is torch's, the standard library's or ours."""
     if file.startswith("<"):
         return file != "<string>"
     path = os.path.realpath(file)

@@ -7,9 +7,11 @@ for each storage as long as it lives, so a weak reference to it tells its end.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 Ref = tuple[int, tuple[int, ...], str, int, int, str, bool]
 """Fields of a TensorRef, in its order."""
@@ -96,6 +98,12 @@ class Storages:
         known.role = role
         return known
 
+    def release(self, storage: Any) -> None:
+        """The memory of a storage was given back, though the storage lives on: what comes into it is another."""
+        known = self.live.pop(storage._cdata, None)
+        if known is not None:
+            self._freed.append(known.number)
+
     def take_freed(self) -> list[int]:
         """Numbers of the storages that died since the last call."""
         freed, self._freed = self._freed, []
@@ -133,3 +141,14 @@ class Storages:
         if known.first is None:
             known.first = ref
         return ref
+
+
+def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that a wrapper (a DTensor) holds; a plain tensor itself."""
+    if is_traceable_wrapper_subclass(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            part = getattr(tensor, name)  # a DTensor counts its mesh among them
+            if isinstance(part, torch.Tensor):
+                yield from parts(part)
+    else:
+        yield tensor

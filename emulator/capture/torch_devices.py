@@ -1,0 +1,248 @@
+"""What becomes of a program's CUDA? Its devices are the emulated one, on which tensors lie where torch keeps those of the CPU.
+
+Arguments that name an accelerator are changed as calls of torch pass by; what torch.cuda is asked has an answer for each device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from trnprof.emulator.capture.imports import when_imported
+from trnprof.emulator.capture.torch_source import is_internal
+
+ACCELERATORS: Final = frozenset(("cuda", "xla", "neuron", "privateuseone"))
+_CPU: Final = torch.device("cpu")
+_NOTHING: Final = (
+    "set_device synchronize empty_cache manual_seed manual_seed_all reset_peak_memory_stats init ipc_collect "
+    "reset_max_memory_allocated reset_accumulated_memory_stats set_per_process_memory_fraction set_stream _lazy_init"
+).split()
+_ZERO: Final = (
+    "current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved utilization"
+).split()
+
+
+def is_accelerator(device: Any) -> bool:
+    """Whether it names a device that the emulated one stands for."""
+    if isinstance(device, torch.device):
+        return device.type in ACCELERATORS
+    return isinstance(device, str) and device.partition(":")[0] in ACCELERATORS
+
+
+class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed
+    """Takes calls for accelerators to the emulated device.
+
+    Attributes:
+        uses: how many calls named one.
+    """
+
+    def __init__(self, devices: int) -> None:
+        super().__init__()
+        self.uses = 0
+        self._devices = devices
+
+    def install(self) -> None:
+        """From now on."""
+        self._patch_cuda()
+        self._patch_modules()
+        self._patch_precision()
+        self.__enter__()
+
+    def note(self) -> str:
+        """A remark for people."""
+        return f"{self.uses} call(s) for a CUDA or XLA device went to the emulated one"
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _ON_TENSORS:
+            self.uses += 1
+            return _ON_TENSORS[func](args[0])
+        if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], _CPU, *args[2:])
+        for value in args[1:]:
+            if value.__class__ is torch.device or value.__class__ is str:
+                args = (args[0], *self._mapped(args[1:]))
+                break
+        if kwargs and kwargs.get("device") is not None:
+            device = kwargs["device"]
+            if is_accelerator(device) or type(device) is int:
+                self.uses += 1
+                kwargs = {**kwargs, "device": _CPU}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        return func(*args, **kwargs)
+
+    def _mapped(self, values: tuple[Any, ...]) -> list[Any]:
+        self.uses += sum(map(is_accelerator, values))
+        return [_CPU if is_accelerator(value) else value for value in values]
+
+    def _patch_cuda(self) -> None:
+        cuda = torch.cuda
+        for name in _NOTHING:
+            setattr(cuda, name, _answer(None))
+        for name in _ZERO:
+            setattr(cuda, name, _answer(0))
+        cuda.is_available = self._to_programs(cuda.is_available, True)
+        cuda.device_count = self._to_programs(cuda.device_count, self._devices)
+        cuda.is_initialized = self._to_programs(cuda.is_initialized, True)
+        cuda.is_bf16_supported = _answer(True)
+        cuda.get_device_name = _answer("emulated device")
+        cuda.get_device_capability = _answer((9, 0))
+        cuda.get_device_properties = _answer(
+            SimpleNamespace(name="emulated device", major=9, minor=0, total_memory=0)
+        )
+        cuda.mem_get_info = _answer((0, 0))
+        cuda.memory_stats = _answer({})
+        cuda.memory_summary = _answer("")
+        cuda.Stream = Stream
+        cuda.Event = Event
+        cuda.current_stream = cuda.default_stream = _answer(Stream())
+        cuda.stream = cuda.device = lambda *_: contextlib.nullcontext()
+
+    def _to_programs(self, asked: Callable[..., Any], answer: Any) -> Callable[..., Any]:
+        """An answer for the program; torch's own code hears the truth."""
+
+        @functools.wraps(asked)
+        def answered(*args: Any) -> Any:
+            if is_internal(sys._getframe(1).f_code.co_filename):
+                return asked(*args)
+            self.uses += 1
+            return answer
+
+        return answered
+
+    def _patch_modules(self) -> None:
+        move = torch.nn.Module.to
+
+        @functools.wraps(move)
+        def to(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if args and type(args[0]) is int:
+                args = (_CPU, *args[1:])
+            if kwargs.get("device") is not None:
+                kwargs["device"] = self._mapped((kwargs["device"],))[0]
+            return move(module, *self._mapped(args), **kwargs)
+
+        torch.nn.Module.to = to
+        for name, cls in (
+            ("torch.nn.parallel.distributed", "DistributedDataParallel"),
+            ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel"),
+        ):
+            when_imported(name, functools.partial(_drop_device_ids, cls))
+        for name in ("_init_utils", "fully_sharded_data_parallel"):
+            when_imported(f"torch.distributed.fsdp.{name}", _give_handle)
+
+    def _patch_precision(self) -> None:
+        autocast, scaler = torch.autocast.__init__, torch.amp.GradScaler.__init__
+
+        @functools.wraps(autocast)
+        def init_autocast(
+            self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any
+        ) -> None:
+            if is_accelerator(device_type):
+                device_type, dtype = "cpu", dtype or torch.float16
+            autocast(self, device_type, dtype, *args, **kwargs)
+
+        @functools.wraps(scaler)
+        def init_scaler(self: Any, device: str = "cpu", *args: Any, **kwargs: Any) -> None:
+            scaler(self, "cpu" if is_accelerator(device) else device, *args, **kwargs)
+
+        torch.autocast.__init__, torch.amp.GradScaler.__init__ = init_autocast, init_scaler
+
+
+class Stream:
+    """A CUDA stream of the program: the order of its work is that of the calls."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.device = _CPU
+
+    def record_event(self, event: Any = None) -> Event:
+        """An event on it."""
+        return event or Event()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in ("wait_stream", "wait_event", "synchronize"):
+            return _answer(None)
+        if name == "query":
+            return _answer(True)
+        raise AttributeError(name)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class Event:
+    """A CUDA event of the program; no time passes between two."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in ("record", "wait", "synchronize"):
+            return _answer(None)
+        if name in ("query", "elapsed_time"):
+            return _answer(True if name == "query" else 0.0)
+        raise AttributeError(name)
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+class _Handle:
+    """What the first FSDP asks of its device: the answers of torch.cuda, and the device on which tensors lie."""
+
+    def current_device(self) -> str:
+        """Where tensors lie."""
+        return "cpu"
+
+    def is_available(self) -> bool:
+        """It is."""
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cuda, name)
+
+
+def _give_handle(module: Any) -> None:
+    """The first FSDP refuses a module on the CPU: give it a device before it looks."""
+
+    def init_device_handle(state: Any, *_: Any) -> Any:
+        state._device_handle = _Handle()
+        return state
+
+    module._init_device_handle = init_device_handle
+
+
+def _drop_device_ids(name: str, module: Any) -> None:
+    """Wrappers of modules that are told devices by number need none."""
+    cls = getattr(module, name)
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def init_without(self: Any, *args: Any, **kwargs: Any) -> None:
+        for given in ("device_ids", "output_device", "device_id"):
+            kwargs.pop(given, None)
+        if name == "DistributedDataParallel":
+            args = args[:1]
+        init(self, *args, **kwargs)
+
+    cls.__init__ = init_without
+
+
+_ON_TENSORS: Final[dict[Any, Callable[[Any], Any]]] = {
+    torch.Tensor.cuda: lambda tensor: tensor,
+    torch.Tensor.pin_memory: lambda tensor: tensor,
+    torch.Tensor.record_stream: lambda tensor: None,
+}

@@ -1,0 +1,211 @@
+"""How does one process play rank 0 of a whole world? Process groups that exist, and communicate with nobody.
+
+Whatever backend, store or address a program asks for, it gets torch's own fake process group of the world's size. What ranks tell
+each other as objects is taken to be what this rank says, for all ranks do the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.distributed import device_mesh
+from torch.distributed import distributed_c10d as c10d
+from torch.utils._python_dispatch import _disable_current_modes
+
+from trnprof.emulator.capture.imports import when_imported
+from trnprof.emulator.capture.torch_devices import is_accelerator
+
+_MESH_METHODS: Final = (
+    "__init__ __repr__ __getitem__ _compute_coordinates_from_mesh _create_sub_mesh _create_flatten_mesh "
+    "_create_unflatten_mesh _get_all_submeshes _flatten _unflatten _concatenate from_group _sym_get_coordinate "
+    "_compute_coordinate_on_dim _init_process_groups get_all_groups"
+).split()
+"""Methods of DeviceMesh that look at the values of tensors, of the fake kind too."""
+_WITHOUT_META: Final = (
+    "allreduce_coalesced_",
+    "allgather_coalesced_",
+    "allgather_into_tensor_coalesced_",
+    "reduce_scatter_tensor_coalesced_",
+)
+"""Operators of c10d that torch gives no fake kernel."""
+
+
+class FakeWorld:
+    """The world whose rank 0 this process plays.
+
+    Attributes:
+        size: its ranks.
+    """
+
+    def __init__(
+        self, size: int, note: Callable[[str], object], refuse: Callable[[str], NoReturn]
+    ) -> None:
+        self.size = size
+        self._note = note
+        self._refuse = refuse
+        self._library: Any = None
+
+    def install(self) -> None:
+        """From now on the program finds itself in the world."""
+        replace_everywhere(dist.init_process_group, self._init(dist.init_process_group))
+        c10d._new_group_with_tag = _fake_backend(c10d._new_group_with_tag)
+        replace_everywhere(dist.split_group, _split_group)
+        self._patch_objects()
+        self._patch_meshes()
+        self._add_meta_kernels()
+        for kind in ("send_object_list", "recv_object_list"):
+            replace_everywhere(getattr(dist, kind), self._only_one_rank(kind))
+        when_imported("torch.distributed.pipelining.stage", self._forbid_stages)
+
+    def _init(self, init: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(init)
+        def init_process_group(
+            backend: Any = None,
+            init_method: Any = None,
+            timeout: Any = None,
+            world_size: int = -1,
+            rank: int = -1,
+            *_: Any,
+            **__: Any,
+        ) -> None:
+            if world_size not in (-1, None, self.size):
+                self._refuse(f"world size {world_size} asked, --world-size {self.size} given")
+            if rank not in (-1, None, 0):
+                self._refuse(
+                    f"rank {rank} asked: the program plays rank 0; take its rank from the environment (RANK)"
+                )
+            init("fake", timeout=timeout, world_size=self.size, rank=0)
+
+        return init_process_group
+
+    def _only_one_rank(self, name: str) -> Callable[..., Any]:
+        def refused(*_: Any, **__: Any) -> NoReturn:
+            self._refuse(f"{name} talks to one other rank, which does not run: not supported yet")
+
+        return refused
+
+    def _forbid_stages(self, module: Any) -> None:
+        def refused(*_: Any, **__: Any) -> NoReturn:
+            self._refuse(
+                "pipeline stages are not supported yet: their ranks differ, and only rank 0 is played"
+            )
+
+        module._PipelineStageBase.__init__ = refused
+
+    def _patch_objects(self) -> None:
+        """What the others say is what this rank says."""
+        note = self._note
+
+        def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+            note("all_gather_object: every rank was taken to give what rank 0 gives")
+            object_list[:] = [obj] * len(object_list)
+
+        def gather_object(obj: Any, object_gather_list: Any = None, *_: Any, **__: Any) -> None:
+            if object_gather_list is not None:
+                all_gather_object(object_gather_list, obj)
+
+        def broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:
+            note("broadcast_object_list: every rank was taken to give what rank 0 gives")
+
+        def scatter_object_list(out: list[Any], given: Any = None, *_: Any, **__: Any) -> None:
+            if given:
+                out[0] = given[0]
+
+        for replacement in (
+            all_gather_object,
+            gather_object,
+            broadcast_object_list,
+            scatter_object_list,
+        ):
+            original = getattr(dist, replacement.__name__)
+            replace_everywhere(original, functools.wraps(original)(replacement))
+
+    def _patch_meshes(self) -> None:
+        mesh = device_mesh.DeviceMesh
+        for name in _MESH_METHODS:
+            method = mesh.__dict__.get(name)
+            if isinstance(method, staticmethod):
+                setattr(mesh, name, staticmethod(_on_emulated(_on_host(method.__func__))))
+            elif method is not None:
+                setattr(mesh, name, _on_emulated(_on_host(method)))
+        init = _on_emulated(_on_host(device_mesh.init_device_mesh))
+
+        @functools.wraps(init)
+        def init_device_mesh(device_type: str, mesh_shape: Any, **kwargs: Any) -> Any:
+            if math.prod(mesh_shape) > self.size:
+                shape = " x ".join(map(str, mesh_shape))
+                self._refuse(
+                    f"the mesh {shape} has {math.prod(mesh_shape)} ranks, --world-size {self.size} given"
+                )
+            return init(device_type, mesh_shape, **kwargs)
+
+        replace_everywhere(device_mesh.init_device_mesh, init_device_mesh)
+
+    def _add_meta_kernels(self) -> None:
+        from torch.distributed._meta_registrations import create_fakework
+
+        self._library = torch.library.Library("c10d", "IMPL")
+        for name in _WITHOUT_META:
+            self._library.impl(name, lambda *args: create_fakework(args, False), "Meta")
+
+
+def replace_everywhere(original: Any, replacement: Any) -> None:
+    """Put a function in the place of another in all modules of torch that hold it."""
+    for name, module in list(sys.modules.items()):
+        if name == "torch" or name.startswith("torch."):
+            for attribute, value in list(vars(module).items()):
+                if value is original:
+                    setattr(module, attribute, replacement)
+
+
+def _fake_backend(make: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make)
+    def new_group(ranks: Any = None, timeout: Any = None, *_: Any, **kwargs: Any) -> Any:
+        for name in ("backend", "backend_options", "device_id"):
+            kwargs.pop(name, None)
+        return make(ranks, timeout, "fake", **kwargs)
+
+    return new_group
+
+
+def _split_group(
+    parent_pg: Any = None, split_ranks: Any = None, *_: Any, group_desc: Any = None, **__: Any
+) -> Any:
+    """The groups into which a group is split, one after the other; that of this rank."""
+    parent = dist.get_process_group_ranks(parent_pg or dist.group.WORLD)
+    own = None
+    for part in split_ranks or ():
+        ranks = [parent[position] for position in part]
+        group = dist.new_group(ranks, group_desc=group_desc)
+        own = group if dist.get_rank() in ranks else own
+    return own
+
+
+def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, its tensors real and its operations unseen."""
+
+    @functools.wraps(function)
+    def on_host(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return function(*args, **kwargs)
+
+    return on_host
+
+
+def _on_emulated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, names of devices among its arguments made that of the emulated one."""
+
+    def mapped(value: Any) -> Any:
+        return "cpu" if isinstance(value, str) and is_accelerator(value) else value
+
+    @functools.wraps(function)
+    def on_emulated(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(mapped, args), **{k: mapped(v) for k, v in kwargs.items()})
+
+    return on_emulated

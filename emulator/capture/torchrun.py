@@ -1,0 +1,170 @@
+"""Which world does a command start? torchrun and its kin are recognised, and replaced by one process that plays rank 0 of it.
+
+The launcher itself is not run: of its options only those that say how many ranks there are matter, the others are accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from trnprof.tracer.errors import CaptureError
+
+_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
+_FLAGS: Final = ("--standalone", "--run-path", "--virtual-local-rank")
+_VALUES: Final = (
+    "--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --monitor-interval --start-method "
+    "--event-log-handler --role --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank "
+    "--master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout"
+).split()
+_SHORT: Final = {"--redirects": "-r", "--tee": "-t"}
+
+
+@dataclass(frozen=True)
+class RankCommand:
+    """A command, and the world in which it plays rank 0.
+
+    Attributes:
+        command: what to run, the launcher taken away.
+        world_size: ranks in all; None where the command is no distributed program.
+        local_size: ranks on each node.
+        launched: a launcher was recognised.
+    """
+
+    command: tuple[str, ...]
+    world_size: int | None = None
+    local_size: int = 1
+    launched: bool = False
+
+    def environment(self) -> dict[str, str]:
+        """What a launcher sets for rank 0; nothing where there is no world."""
+        if self.world_size is None:
+            return {}
+        ranks = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "ROLE_RANK": 0, "NODE_RANK": 0}
+        sizes = {
+            "WORLD_SIZE": self.world_size,
+            "ROLE_WORLD_SIZE": self.world_size,
+            "LOCAL_WORLD_SIZE": self.local_size,
+            "GROUP_WORLD_SIZE": self.world_size // self.local_size,
+        }
+        fixed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        if self.launched:
+            fixed |= {"TORCHELASTIC_RUN_ID": "trnprof", "TORCHELASTIC_RESTART_COUNT": "0"}
+        return {name: str(value) for name, value in (ranks | sizes).items()} | fixed
+
+
+def rank_command(command: Sequence[str], world_size: int | None = None) -> RankCommand:
+    """The command of rank 0, and its world.
+
+    Args:
+        command: program and arguments; a launcher may stand first.
+        world_size: as asked with --world-size.
+
+    Raises:
+        CaptureError: the launcher's numbers are not fixed, contradict ``world_size``, or what it starts is no Python.
+    """
+    if world_size is not None and world_size < 1:
+        raise CaptureError(f"--world-size {world_size}: a world has at least one rank")
+    split = _split(command)
+    if split is None:
+        return RankCommand(tuple(command), world_size, world_size or 1)
+    python, arguments, is_old = split
+    options = _parser().parse_args(arguments)
+    if options.no_python:
+        raise CaptureError(
+            f"{options.script} is started with --no-python: only a Python program can play rank 0"
+        )
+    local = _local_size(options, world_size)
+    nodes = _number(options.nnodes, "--nnodes", world_size, 1)
+    if world_size is not None and options.nproc is not None and world_size != local * nodes:
+        raise CaptureError(
+            f"--world-size {world_size}, but the launcher starts {local} x {nodes} ranks: leave out --world-size"
+        )
+    rank = ["--local-rank=0"] if is_old and not options.use_env else []
+    script = ["-m", options.script] if options.module else [options.script]
+    whole = (*python, *script, *rank, *options.arguments)
+    return RankCommand(whole, local * nodes, local, True)
+
+
+def _split(command: Sequence[str]) -> tuple[list[str], list[str], bool] | None:
+    """The Python that would run each rank, the launcher's arguments, and whether it is the old launcher; None without one."""
+    if not command:
+        return None
+    name = Path(command[0]).name
+    if name == "torchrun":
+        return [_python_of(command[0])], list(command[1:]), False
+    if not name.startswith(("python", "pypy")):
+        return None
+    for position, option in enumerate(command[1:], 1):
+        if option == "-m" and command[position + 1 : position + 2]:
+            module = command[position + 1]
+            if module in _MODULES:
+                rest = list(command[position + 2 :])
+                return list(command[:position]), rest, module.endswith("launch")
+            return None
+        if not option.startswith("-"):
+            return None
+    return None
+
+
+def _python_of(launcher: str) -> str:
+    """The interpreter in the first line of the launcher's script; else the one beside it, else python3."""
+    path = shutil.which(launcher)
+    if path is None:
+        raise CaptureError(f"{launcher}: no such file or command")
+    with Path(path).open("rb") as file:
+        first = file.readline(4096).decode("utf-8", "replace").strip()
+    interpreter = first.removeprefix("#!").split(" ")[0] if first.startswith("#!") else ""
+    if Path(interpreter).name.startswith("python"):
+        return interpreter
+    beside = Path(path).resolve().parent / "python3"
+    return str(beside) if beside.exists() else "python3"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports what is wrong as an error of ours."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CaptureError(f"torchrun: {message}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(add_help=False)
+    parser.add_argument(*_spellings("--nproc-per-node"), dest="nproc")
+    parser.add_argument("--nnodes", default="1")
+    parser.add_argument("-m", "--module", action="store_true")
+    parser.add_argument(*_spellings("--no-python"), dest="no_python", action="store_true")
+    parser.add_argument(*_spellings("--use-env"), dest="use_env", action="store_true")
+    for name in _FLAGS:
+        parser.add_argument(*_spellings(name), action="store_true")
+    for name in _VALUES:
+        parser.add_argument(*_spellings(name), *([_SHORT[name]] if name in _SHORT else []))
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((name, "--" + name[2:].replace("-", "_"))))
+
+
+def _local_size(options: argparse.Namespace, world_size: int | None) -> int:
+    if options.nproc is None and world_size is not None:
+        nodes = _number(options.nnodes, "--nnodes", None, 1)
+        if world_size % nodes:
+            raise CaptureError(f"--world-size {world_size} does not divide over {nodes} nodes")
+        return world_size // nodes
+    return _number(options.nproc or "1", "--nproc-per-node", world_size, world_size)
+
+
+def _number(text: str, name: str, world_size: int | None, otherwise: int | None) -> int:
+    """A count of the launcher; where it is found out at run time, what the world asked for leaves."""
+    if text.isdigit() and int(text):
+        return int(text)
+    if world_size is not None and otherwise is not None:
+        return otherwise
+    raise CaptureError(f"{name} {text}: give a number, or --world-size before --")
