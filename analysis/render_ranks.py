@@ -12,6 +12,7 @@ MAX_RANKS: Final = 16
 MAX_STREAMS: Final = 12
 MAX_LATE: Final = 8
 MAX_NAMED: Final = 4
+_NOT_TRACED: Final = "no rank's last data waited for it by itself: links had work all the while, which came later for it"
 
 
 def ranks_section(report: Mapping[str, Any]) -> list[str]:
@@ -76,9 +77,7 @@ def late_section(report: Mapping[str, Any]) -> list[str]:
         named = f" ({', '.join(map(str, waiting))})" if len(waiting) <= MAX_NAMED else ""
         waited = f"{counted(len(waiting), 'rank')}{named} waited for it, {format_ns(row['waited_ns'])} in all at most"
         text = f"rank {row['rank']} came {format_ns(row['late_ns'])} late to {' and '.join(row['collectives'])}; "
-        lines += wrapped(
-            printable(text + (waited if waiting else "nobody waited for it")), " ", "   "
-        )
+        lines += wrapped(printable(text + (waited if waiting else _NOT_TRACED)), " ", "   ")
     if len(rows) > MAX_LATE:
         lines.append(f" … and {len(rows) - MAX_LATE} more: --json has them all")
     return lines
