@@ -104,7 +104,7 @@ def _run(
     sizes = (*levels.within, levels.instances)
     here, ways = (sizes, dimensions) if levels.replicas == 1 else (levels.within, dimensions[:-1])
     places = grid_positions(here, ways, is_backward=is_backward)
-    return run_dimensions(
+    steps = run_dimensions(
         collective,
         [sizes[dimension] for dimension in dimensions],
         [within] * count + [between],
@@ -113,6 +113,8 @@ def _run(
         root,
         levels.replicas,
     )
+    steps.is_backward = is_backward
+    return steps
 
 
 def between_algorithm(instances: int, bytes: int) -> str:

@@ -46,6 +46,7 @@ class Steps:
         segment_bytes: of each segment.
         is_whole: the part is one segment, which belongs to no rank.
         replicas: a folded group (see ``Group``) has so many ranks for each that is here.
+        is_backward: the instances of a folded group are counted the other way round (0, -1, -2, …).
         count: messages so far, so the id of the next one.
     """
 
@@ -53,6 +54,7 @@ class Steps:
     segment_bytes: int
     is_whole: bool = False
     replicas: int = 1
+    is_backward: bool = False
     count: int = 0
     _dependencies: int = 0
     _batches: list[_Batch] = field(default_factory=list)
@@ -157,10 +159,16 @@ class Steps:
             ),
             reads_hbm=_flags([batch.reads_hbm for batch in batches], counts),
             writes_hbm=_flags([batch.writes_hbm for batch in batches], counts),
-            whole_target=None
-            if self.replicas == 1
-            else self.positions[target % ranks] + target // ranks * ranks,
+            whole_target=None if self.replicas == 1 else self._whole(target),
         )
+
+    def _whole(self, target: I64) -> I64:
+        """Numbers among the ranks of all instances, in the order of the group."""
+        here = len(self.positions)
+        instance = target // here
+        if self.is_backward:
+            instance = -instance % self.replicas
+        return instance * here + self.positions[target % here]
 
 
 def merge(parts: Sequence[Steps]) -> Messages:
