@@ -120,9 +120,7 @@ def _outcome_lines(setting: Setting, outcome: Outcome) -> Iterator[str]:
     yield _row("links", _links_text(outcome))
     yield _row("fidelity", _fidelity_text(outcome))
     if request.replicas > 1:
-        yield _row(
-            "folded", f"1 of {request.replicas:,} instances is emulated, all do the same"
-        )
+        yield _row("folded", f"1 of {request.replicas:,} instances is emulated, all do the same")
 
 
 def _links_text(outcome: Outcome) -> str:

@@ -38,6 +38,7 @@ from trnprof.emulator.fabric.made_up import made_up_topology
 from trnprof.emulator.machine import Machine, load_machine
 from trnprof.tracer.errors import FabricError, TrnprofError
 
+
 @dataclass(frozen=True)
 class Setting:
     """What is run, and on what.
@@ -173,9 +174,7 @@ def describe(setting: Setting) -> dict[str, object]:
     }
 
 
-def _place(
-    options: Options, collective: str
-) -> tuple[str, Fabric, Machine | None, Folding]:
+def _place(options: Options, collective: str) -> tuple[str, Fabric, Machine | None, Folding]:
     """Name, fabric without faults, machine, and whether it is folded."""
     if options.system is not None and options.topology is not None:
         raise TrnprofError("give --system or --topology, not both")

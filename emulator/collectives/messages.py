@@ -35,8 +35,7 @@ UNLIKE_RANKS: Final = (BROADCAST, SEND_RECV)
 
 @dataclass(frozen=True)
 class Blocks:
-    """What each message carries: segments ``first``, ``first + stride``, … (``count`` of them, and after the last one those from 0 on) of a part of
-    the buffer.
+    """What each message carries: segments ``first``, ``first + stride``, … (``count`` of them, modulo their number) of a part of the buffer.
 
     A part is cut into one segment a rank, or into a single one where whole buffers move (trees, broadcasts). Of an all_to_all, a message
     carries what its sender has for the owners of these segments.

@@ -73,7 +73,9 @@ def make_axes(sizes: Sequence[int], replicas: int = 1) -> list[Axis]:
     """One axis a dimension, fastest first; of a grid that is folded so many times."""
     strides = accumulate(sizes[:-1], mul, initial=1)
     ranks = prod(sizes) // replicas
-    return [Axis(size, stride, ranks, replicas) for size, stride in zip(sizes, strides, strict=True)]
+    return [
+        Axis(size, stride, ranks, replicas) for size, stride in zip(sizes, strides, strict=True)
+    ]
 
 
 def grid_positions(sizes: Sequence[int], order: Sequence[int], *, is_backward: bool) -> I32:

@@ -25,10 +25,12 @@ class Tree:
 
     @property
     def root(self) -> int:
+        """The rank that has no parent."""
         return int(self.depth.argmin())
 
     @property
     def levels(self) -> int:
+        """Depth of the deepest rank."""
         return int(self.depth.max())
 
 

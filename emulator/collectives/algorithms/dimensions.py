@@ -74,9 +74,7 @@ AXIS_ALGORITHMS: Final = {
     HALVING_DOUBLING: AxisAlgorithm(
         halving_doubling.reduce_scatter, halving_doubling.all_gather, halving_doubling.all_gather
     ),
-    CIRCULANT: AxisAlgorithm(
-        circulant.reduce_scatter, circulant.all_gather, circulant.all_gather
-    ),
+    CIRCULANT: AxisAlgorithm(circulant.reduce_scatter, circulant.all_gather, circulant.all_gather),
     TREE: AxisAlgorithm(broadcast=broadcast.along_tree),
 }
 
@@ -104,7 +102,9 @@ def run_dimensions(
     Raises:
         CollectiveError: halving-doubling on a size that is no power of two, or too many messages.
     """
-    along = list(zip(make_axes(sizes, replicas), (AXIS_ALGORITHMS[name] for name in algorithms), strict=True))
+    along = list(
+        zip(make_axes(sizes, replicas), (AXIS_ALGORITHMS[name] for name in algorithms), strict=True)
+    )
     ranks = len(positions) * replicas
     step, held = 0, np.zeros((len(positions), 0), np.int64)
     if collective == BROADCAST:

@@ -103,7 +103,7 @@ def _run(
     dimensions = [*(order or range(count)), count]
     sizes = (*levels.within, levels.instances)
     here, ways = (sizes, dimensions) if levels.replicas == 1 else (levels.within, dimensions[:-1])
-    places = grid_positions(here, ways, is_backward=is_backward)
+    places = grid_positions(here, ways, is_backward=is_backward) if here else np.zeros(1, np.int32)
     steps = run_dimensions(
         collective,
         [sizes[dimension] for dimension in dimensions],

@@ -121,7 +121,9 @@ def _many(collective: str, instances: int) -> str:
 def _is_one_switch(machine: Machine, group: Group) -> bool:
     """Whether all links of the machine lead to one switch, and the ranks are on one such machine."""
     tiers = machine.topology.tiers
-    is_switch = group.replicas == 1 and len(tiers) == 1 and tiers[0].kind == SWITCH and not tiers[0].leaf
+    is_switch = (
+        group.replicas == 1 and len(tiers) == 1 and tiers[0].kind == SWITCH and not tiers[0].leaf
+    )
     return is_switch and bool((group.instances == group.instances[0]).all())
 
 

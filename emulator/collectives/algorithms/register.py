@@ -149,9 +149,7 @@ def _lower(
     if names[0] == ALL_PAIRS:
         sizes, names = (len(group),), (DIRECT,)
     positions = np.arange(len(group.ranks), dtype=np.int32)
-    return merge(
-        [run_dimensions(collective, sizes, names, positions, bytes, root, group.replicas)]
-    )
+    return merge([run_dimensions(collective, sizes, names, positions, bytes, root, group.replicas)])
 
 
 def _proper(name: str) -> str:

@@ -60,9 +60,9 @@ class Steps:
     _batches: list[_Batch] = field(default_factory=list)
 
     @property
-    def _whose(self) -> str:
+    def _ranks(self) -> str:
         ranks = f"{len(self.positions):,} ranks"
-        return f"among {ranks}" if self.replicas == 1 else f"of the {ranks} of one instance"
+        return ranks if self.replicas == 1 else f"the {ranks} of one instance"
 
     def reserve(self, messages: int, dependencies: int) -> None:
         """Refuse what would not fit into memory, before anything is made.
@@ -72,12 +72,12 @@ class Steps:
         """
         if self.count + messages > MAX_MESSAGES:
             raise CollectiveError(
-                f"more than {MAX_MESSAGES:,} messages {self._whose}: "
+                f"more than {MAX_MESSAGES:,} messages among {self._ranks}: "
                 "choose an algorithm with fewer steps, or fewer ranks"
             )
         if self._dependencies + dependencies > MAX_DEPENDENCIES:
             raise CollectiveError(
-                f"more than {MAX_DEPENDENCIES:,} dependencies between messages {self._whose}: "
+                f"more than {MAX_DEPENDENCIES:,} dependencies between messages of {self._ranks}: "
                 "choose ring or halving-doubling, or fewer ranks"
             )
 

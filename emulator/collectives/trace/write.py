@@ -152,9 +152,7 @@ def _group_columns(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {
         "group_id": list(groups.values()),
         "ranks": [list(ranks) for ranks in groups],
-        "name": [
-            f"{len(ranks) * replicas} ranks from {ranks[0]}" for ranks, replicas in names
-        ],
+        "name": [f"{len(ranks) * replicas} ranks from {ranks[0]}" for ranks, replicas in names],
     }
 
 
