@@ -17,8 +17,8 @@ from trnprof.emulator.fabric.topology import Topology
 from trnprof.emulator.fabric.topology_check import check_topology
 from trnprof.tracer.errors import FabricError
 
-MAX_FOLDED_CHIPS: Final = 1 << 30
-"""That are meant: far beyond any machine, far below where counts of links overflow."""
+MAX_FOLDED_CHIPS: Final = 1 << 24
+"""That are meant: far beyond any machine; a list of their ranks takes 0.6 GB."""
 
 
 def folded_topology(topology: Topology, figures: ScaleOut, instances: int) -> Topology:
