@@ -49,8 +49,9 @@ def outcome_document(outcome: Outcome) -> dict[str, Any]:
         "forwarding": request.forwarding,
         "ties": request.ties,
         "astra_sim": asdict(request.astra_sim) if request.astra_sim is not None else None,
-        "ranks": len(request.ranks),
-        "rank_list": list(request.ranks),
+        "ranks": request.members,
+        "rank_list": list(request.ranks) if request.replicas == 1 else None,
+        "folded": folded(outcome),
         "root": request.ranks[request.root] if request.ranks else None,
         "bytes": request.bytes,
         "steps": steps(outcome),
@@ -67,10 +68,22 @@ def outcome_document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def folded(outcome: Outcome) -> dict[str, Any] | None:
+    """Of how many instances one was emulated, and its ranks; None where all were."""
+    request = outcome.request
+    if request.replicas == 1:
+        return None
+    return {
+        "instances": request.replicas,
+        "emulated_instances": 1,
+        "ranks_of_each": list(request.ranks),
+    }
+
+
 def bus_bandwidth(outcome: Outcome) -> float:
     """Algorithm bandwidth times the factor of nccl-tests, which makes collectives comparable."""
     request = outcome.request
-    factor = bus_factor(request.collective, len(request.ranks))
+    factor = bus_factor(request.collective, request.members)
     return outcome.algorithm_bandwidth_bytes_per_s * factor
 
 
@@ -97,15 +110,15 @@ def mean_utilization(outcome: Outcome) -> float:
 
 
 def links(outcome: Outcome) -> dict[str, Any]:
-    """How many links there are and carried anything, and the busiest."""
-    fabric, use = outcome.fabric, outcome.link_utilization
+    """How many links there are and carried anything, and the busiest (of the emulated instance, where it stands for all)."""
+    fabric, use, times = outcome.fabric, outcome.link_utilization, outcome.request.replicas
     used = np.asarray(outcome.link_bytes) > 0
     return {
-        "count": fabric.links,
+        "count": fabric.links * times,
         "failed_count": int(fabric.is_failed.sum()),
-        "used_count": int(used.sum()),
+        "used_count": int(used.sum()) * times,
         "mean_utilization_of_all_percent": float(use.mean()) if fabric.links else 0.0,
-        "bytes": int(np.asarray(outcome.link_bytes).sum()),
+        "bytes": int(np.asarray(outcome.link_bytes).sum()) * times,
         "busiest": [_link(outcome, fabric, link) for link in busiest(outcome)],
     }
 
@@ -145,10 +158,10 @@ def _head(setting: Setting) -> dict[str, Any]:
             "name": setting.place,
             "description": machine.description if machine is not None else "made up",
             "instances": setting.instances,
-            "chips": topology.chips,
+            "chips": topology.chips * setting.replicas,
             "topology": {
                 "coordinates": list(topology.coordinates),
-                "sizes": list(topology.sizes),
+                "sizes": [*topology.sizes[:-1], topology.sizes[-1] * setting.replicas],
                 "tiers": [
                     {"name": t.name, "kind": t.kind, "link_bytes_per_s": t.link_bytes_per_s}
                     for t in topology.tiers

@@ -39,6 +39,7 @@ class Options:
         collective: name.
         system: of a machine, None for a made-up fabric.
         instances: of that machine.
+        fold: one instance stands for all; None where that follows from what is asked.
         topology: of a made-up fabric.
         bandwidth: of its links.
         latency: of its links.
@@ -63,6 +64,7 @@ class Options:
     collective: str
     system: str | None = None
     instances: int | None = None
+    fold: bool | None = None
     topology: str | None = None
     bandwidth: str | None = None
     latency: str | None = None

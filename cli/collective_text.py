@@ -20,7 +20,7 @@ from trnprof.cli.collective_document import (
 from trnprof.cli.collectives import Setting
 from trnprof.emulator.collectives.messages import BARRIER
 from trnprof.emulator.collectives.outcome import Outcome
-from trnprof.emulator.collectives.request import CHUNKED, CLOSED_FORM
+from trnprof.emulator.collectives.request import CHUNKED, CLOSED_FORM, Request
 from trnprof.emulator.fabric.names import link_name
 from trnprof.tracer.units import counted, format_ns, format_percent, format_rate, printable
 
@@ -44,8 +44,8 @@ def heading(setting: Setting, outcome: Outcome) -> str:
     """What was run on what."""
     request = outcome.request
     return (
-        f"{request.collective}{_of_bytes(request.bytes)} among {counted(len(request.ranks), 'rank')} "
-        f"({rank_ranges(request.ranks)}) on {setting.place}, emulated"
+        f"{request.collective}{_of_bytes(request.bytes)} among {counted(request.members, 'rank')} "
+        f"({_members(request)}) on {setting.place}, emulated"
     )
 
 
@@ -84,6 +84,12 @@ def rank_ranges(ranks: Sequence[int]) -> str:
     return ",".join(parts[:8]) + (",…" if len(parts) > 8 else "")
 
 
+def _members(request: Request) -> str:
+    if request.replicas == 1:
+        return rank_ranges(request.ranks)
+    return f"{rank_ranges(request.ranks)} of each instance"
+
+
 def printable_lines(text: str) -> str:
     """Text without control characters but its line ends."""
     return "\n".join(printable(line) for line in text.split("\n"))
@@ -113,6 +119,8 @@ def _outcome_lines(setting: Setting, outcome: Outcome) -> Iterator[str]:
     yield _row("bound", bound_text(outcome))
     yield _row("links", _links_text(outcome))
     yield _row("fidelity", _fidelity_text(outcome))
+    if request.replicas > 1:
+        yield _row("folded", f"1 of {request.replicas:,} instances is emulated, all do the same")
 
 
 def _links_text(outcome: Outcome) -> str:
@@ -127,7 +135,8 @@ def _links_text(outcome: Outcome) -> str:
     failed = int(fabric.is_failed.sum())
     broken = f", {failed} failed" if failed else ""
     mean = format_percent(mean_utilization(outcome))
-    return f"{used:,} of {fabric.links:,} used{broken}, busy {mean} of the time on average; busiest {named}"
+    times = outcome.request.replicas
+    return f"{used * times:,} of {fabric.links * times:,} used{broken}, busy {mean} of the time on average; busiest {named}"
 
 
 def _fidelity_text(outcome: Outcome) -> str:

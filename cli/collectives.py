@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
 
+from trnprof.cli.collective_folding import Folding, choose_folding
 from trnprof.cli.collective_options import (
     Another,
     Options,
@@ -28,7 +28,7 @@ from trnprof.cli.collective_options import (
 from trnprof.cli.diagnostics import say
 from trnprof.emulator.collectives.algorithms.names import ALIASES
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
-from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER, BROADCAST, SEND_RECV
+from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER, UNLIKE_RANKS
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.request import CHUNKED, FLUID, Request
 from trnprof.emulator.fabric.build import build_fabric
@@ -36,10 +36,7 @@ from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.faults import degrade_link, fail_link
 from trnprof.emulator.fabric.made_up import made_up_topology
 from trnprof.emulator.machine import Machine, load_machine
-from trnprof.tracer.errors import TrnprofError
-
-_ROOTED: Final = (BROADCAST, SEND_RECV)
-"""Collectives in which one rank has what the others get."""
+from trnprof.tracer.errors import FabricError, TrnprofError
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Setting:
 
     Attributes:
         place: what people call the machine or fabric.
-        fabric: faults included.
+        fabric: faults included; of one instance, where it is folded.
         machine: None for a made-up fabric.
         instances: of the machine.
         endpoint: costs at the chips.
@@ -63,6 +60,11 @@ class Setting:
     endpoint: Endpoint
     requests: tuple[Request, ...]
     faults: tuple[str, ...]
+
+    @property
+    def replicas(self) -> int:
+        """How many instances the emulated one stands for."""
+        return self.requests[0].replicas
 
     @property
     def estimates(self) -> list[str]:
@@ -84,8 +86,8 @@ def prepare(options: Options, size: int | None) -> Setting:
         TrnprofError: an option makes no sense, or does not fit the others.
     """
     collective = read_collective(options.collective)
-    place, fabric, machine = _place(options)
-    requests = _requests(options, collective, size, fabric.chips)
+    place, fabric, machine, folding = _place(options, collective)
+    requests = _requests(options, collective, size, fabric.chips, folding)
     for text in options.degrade:
         fabric = degrade_link(fabric, *read_fault(text, "--degrade", "link"))
     for text in options.fail:
@@ -163,8 +165,6 @@ def describe(setting: Setting) -> dict[str, object]:
     """The machine or fabric as plain data, for the manifest."""
     if setting.machine is not None:
         return setting.machine.describe() | {"instances": setting.instances}
-    from dataclasses import asdict
-
     topology = setting.fabric.topology
     return {
         "name": setting.place,
@@ -174,8 +174,8 @@ def describe(setting: Setting) -> dict[str, object]:
     }
 
 
-def _place(options: Options) -> tuple[str, Fabric, Machine | None]:
-    """Name, fabric without faults, machine."""
+def _place(options: Options, collective: str) -> tuple[str, Fabric, Machine | None, Folding]:
+    """Name, fabric without faults, machine, and whether it is folded."""
     if options.system is not None and options.topology is not None:
         raise TrnprofError("give --system or --topology, not both")
     if options.system is not None:
@@ -184,27 +184,50 @@ def _place(options: Options) -> tuple[str, Fabric, Machine | None]:
                 raise TrnprofError(
                     f"--{name} goes with --topology; the links of a system are what its file says"
                 )
-        machine = load_machine(options.system)
-        instances = options.instances or 1
-        place = machine.name if instances == 1 else f"{instances} x {machine.name}"
-        return place, build_fabric(machine.scaled(instances)), machine
+        return _scaled(options, collective, load_machine(options.system))
     if options.topology is None:
         raise TrnprofError(
             "on what? give --system (trnprof systems lists them), or --topology and --bandwidth"
         )
     if options.instances is not None:
         raise TrnprofError("--instances goes with --system; write more dimensions in --topology")
+    if options.fold is not None:
+        raise TrnprofError("--fold and --no-fold go with --instances")
     if options.bandwidth is None:
         raise TrnprofError("--topology needs --bandwidth, such as 50GiB/s")
     latencies = read_latencies("0ns" if options.latency is None else options.latency)
     topology = made_up_topology(options.topology, read_bandwidths(options.bandwidth), latencies)
-    return options.topology, build_fabric(topology), None
+    return options.topology, build_fabric(topology), None, Folding()
+
+
+def _scaled(
+    options: Options, collective: str, machine: Machine
+) -> tuple[str, Fabric, Machine, Folding]:
+    """The same of a machine, or several."""
+    instances = options.instances or 1
+    place = machine.name if instances == 1 else f"{instances:,} x {machine.name}"
+    folding = choose_folding(options, collective, machine)
+    if folding.ranks is not None:
+        return place, build_fabric(machine.folded(instances)), machine, folding
+    try:
+        topology = machine.scaled(instances)
+    except FabricError as error:
+        if not folding.obstacle:
+            raise
+        raise TrnprofError(
+            f"{error}; one instance cannot stand for all, as {folding.obstacle}"
+        ) from error
+    return place, build_fabric(topology), machine, folding
 
 
 def _requests(
-    options: Options, collective: str, size: int | None, chips: int
+    options: Options, collective: str, size: int | None, chips: int, folding: Folding
 ) -> tuple[Request, ...]:
-    ranks = tuple(range(chips)) if options.ranks is None else read_ranks(options.ranks, chips)
+    if folding.ranks is not None:
+        ranks, replicas = folding.ranks, options.instances or 1
+    else:
+        ranks = tuple(range(chips)) if options.ranks is None else read_ranks(options.ranks, chips)
+        replicas = 1
     sent = _sent_bytes(options, collective, len(ranks))
     others = tuple(read_another(text) for text in options.others)
     first = Request(
@@ -221,6 +244,7 @@ def _requests(
         slow_chips=read_slow(options.slow),
         astra_sim=None if options.astra_sim is None else read_astra_sim(options.astra_sim),
         ties=options.ties,
+        replicas=replicas,
     )
     requests = (first, *(_another(other, first, chips) for other in others))
     return _skewed(requests, read_skew(options.skew))
@@ -272,9 +296,9 @@ def _sent_bytes(
 def _position(rank: int | None, ranks: tuple[int, ...], collective: str, option: str) -> int:
     if rank is None:
         return 0
-    if collective not in _ROOTED:
+    if collective not in UNLIKE_RANKS:
         raise TrnprofError(
-            f"{option} {rank}: {collective} has no root; those that have are {', '.join(_ROOTED)}"
+            f"{option} {rank}: {collective} has no root; those that have are {', '.join(UNLIKE_RANKS)}"
         )
     if rank not in ranks:
         raise TrnprofError(f"{option} {rank}: that rank is not in the group")

@@ -9,6 +9,7 @@ from typing import Any
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.core import Core, read_core
 from trnprof.emulator.cost import to_ps
+from trnprof.emulator.fabric.folding import folded_topology
 from trnprof.emulator.fabric.scale_out import ScaleOut, scale_out
 from trnprof.emulator.fabric.topology import RING, Topology
 from trnprof.emulator.figures import Description, Figure
@@ -85,6 +86,14 @@ class Machine:
             FabricError: fewer than 1, or too many chips.
         """
         return scale_out(self.topology, self.scale_out, instances)
+
+    def folded(self, instances: int) -> Topology:
+        """The same with one instance that stands for all (see ``folding``).
+
+        Raises:
+            FabricError: one chip an instance, or too many.
+        """
+        return folded_topology(self.topology, self.scale_out, instances)
 
     def describe(self) -> dict[str, Any]:
         """The whole description as plain data, for the manifest."""

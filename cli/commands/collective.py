@@ -64,6 +64,13 @@ def collective(
     instances: Annotated[
         int | None, typer.Option(min=1, help="So many of that machine, joined by its network.")
     ] = None,
+    fold: Annotated[
+        bool | None,
+        typer.Option(
+            "--fold/--no-fold",
+            help="Emulate one instance for all, which do the same; by default above 1024 chips.",
+        ),
+    ] = None,
     topology: Annotated[
         str | None,
         typer.Option(
@@ -149,6 +156,7 @@ def collective(
         collective=name,
         system=system,
         instances=instances,
+        fold=fold,
         topology=topology,
         bandwidth=bandwidth,
         latency=latency,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -22,6 +22,9 @@ class Group:
     A group is a grid where it holds every combination of some values of the machine's coordinates, in the order of the chips' numbers. Any other
     is flat: one dimension in the order given.
 
+    A folded group stands for one of the same ranks of each of several instances, all of which do the same: it has the ranks of the first instance, and
+    knows how many there are. Its dimensions, and its length, are those of the whole group, the instance last.
+
     Attributes:
         ranks: int32[ranks], chip of each position.
         sizes: of the dimensions, fastest first; coordinates in which all ranks agree are left out.
@@ -30,6 +33,7 @@ class Group:
         ring_bytes_per_s: by dimension, what a rank can send with rings both ways round: over two links, or over the one that it has in a
             switch or where it has one neighbour; 1 for a flat group.
         instances: int32[ranks], instance of each position; 0 where the machine is one.
+        replicas: instances that a folded group stands for; 1 of any other.
     """
 
     ranks: I32
@@ -38,21 +42,30 @@ class Group:
     names: tuple[str, ...]
     ring_bytes_per_s: tuple[float, ...]
     instances: I32
+    replicas: int = 1
 
     def __len__(self) -> int:
-        return len(self.ranks)
+        return len(self.ranks) * self.replicas
+
+    @property
+    def instance_count(self) -> int:
+        """On how many instances its ranks are."""
+        return self.replicas if self.replicas > 1 else len(np.unique(self.instances))
 
 
-def make_group(topology: Topology, ranks: Sequence[int]) -> Group:
+def make_group(topology: Topology, ranks: Sequence[int], replicas: int = 1) -> Group:
     """The group of some chips.
 
     Args:
-        topology: of the machine.
-        ranks: numbers of chips, in the order of their positions.
+        topology: of the machine; for a folded group, of a folded one (see ``folding``).
+        ranks: numbers of chips, in the order of their positions; for a folded group, those of the first instance.
+        replicas: instances that a folded group stands for.
 
     Raises:
         CollectiveError: no ranks, a rank out of range, or one given twice.
     """
+    if replicas > 1:
+        return _folded(topology, make_group(topology, ranks), replicas)
     chips = _checked(topology, ranks)
     values = coordinate_values(topology)[:, chips]
     instances = np.zeros(len(chips), np.int32)
@@ -76,6 +89,23 @@ def make_group(topology: Topology, ranks: Sequence[int]) -> Group:
             for tier, size in zip(tiers, grid, strict=True)
         ),
         instances,
+    )
+
+
+def _folded(topology: Topology, first: Group, replicas: int) -> Group:
+    """The group of an instance's ranks and of all others that do the same, the network between instances being the last tier."""
+    if len(first.ranks) > 1 and not first.names[-1]:
+        return replace(first, sizes=(len(first) * replicas,), replicas=replicas)
+    network = len(topology.tiers) - 1
+    keep = slice(None) if len(first.ranks) > 1 else slice(0)
+    rate = topology.tiers[network].link_bytes_per_s
+    return replace(
+        first,
+        sizes=(*first.sizes[keep], replicas),
+        tiers=(*first.tiers[keep], network),
+        names=(*first.names[keep], INSTANCE),
+        ring_bytes_per_s=(*first.ring_bytes_per_s[keep], rate),
+        replicas=replicas,
     )
 
 

@@ -29,10 +29,13 @@ COLLECTIVES: Final = (
     BARRIER,
 )
 
+UNLIKE_RANKS: Final = (BROADCAST, SEND_RECV)
+"""In which one rank has what the others get."""
+
 
 @dataclass(frozen=True)
 class Blocks:
-    """What each message carries: segments ``first``, ``first + stride``, … (``count`` of them) of a part of the buffer.
+    """What each message carries: segments ``first``, ``first + stride``, … (``count`` of them, modulo their number) of a part of the buffer.
 
     A part is cut into one segment a rank, or into a single one where whole buffers move (trees, broadcasts). Of an all_to_all, a message
     carries what its sender has for the owners of these segments.
@@ -68,6 +71,8 @@ class Messages:
         blocks: what each carries; None where each message is an end in itself (permute, send_recv, barrier, ragged ones).
         reads_hbm: bool[m], False for the second copy that a DMA engine writes of one read. None: all do.
         writes_hbm: bool[m], False for an operand that the receiver adds as it streams by, without storing it. None: all do.
+        whole_target: of a folded group (see ``Group``) alone: int64[m], the receiver's number among the ranks of all instances, the sender being of
+            the first one; ``target`` is then the rank of that one which does the same.
     """
 
     source: I32
@@ -80,6 +85,7 @@ class Messages:
     blocks: Blocks | None = None
     reads_hbm: NDArray[np.bool_] | None = None
     writes_hbm: NDArray[np.bool_] | None = None
+    whole_target: I64 | None = None
 
     def __len__(self) -> int:
         return len(self.source)

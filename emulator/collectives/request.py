@@ -62,7 +62,7 @@ class Request:
         collective: a name of ``messages.COLLECTIVES``.
         bytes: the full buffer as nccl-tests counts it: the input of all_reduce and reduce_scatter, the output of all_gather, a rank's send
             buffer of all_to_all; what is sent for the others.
-        ranks: chips of the group, in the order of their positions.
+        ranks: chips of the group, in the order of their positions; of a folded one (see ``Group``), those of the first instance.
         algorithms: one name, or one a dimension of the group; empty leaves the choice to the policy.
         fidelity: of ``FIDELITIES``.
         chunks: into how many chunks each message is cut; None: at most ``DEFAULT_CHUNKS``, on average none below ``MIN_CHUNK_BYTES``, and
@@ -75,6 +75,7 @@ class Request:
         slow_chips: by chip, the fraction of their speed that links from and to it, its memory, DMA engines and CC-cores have left.
         astra_sim: chunked only: the ways of that simulator instead of an endpoint's costs and a forwarding.
         ties: of ``routes.TIES``: which way round a ring to the chip opposite.
+        replicas: instances that a folded group stands for, on a folded fabric (see ``folding``); 1 of any other.
     """
 
     collective: str
@@ -91,3 +92,9 @@ class Request:
     slow_chips: Mapping[int, float] = field(default_factory=dict)
     astra_sim: AstraSim | None = None
     ties: str = CLOCKWISE
+    replicas: int = 1
+
+    @property
+    def members(self) -> int:
+        """How many ranks the group has."""
+        return len(self.ranks) * self.replicas

@@ -86,7 +86,7 @@ def run_many(
     for request in asked:
         check_request(request)
     fabric = slowed_links(fabric, asked[0])
-    groups = [make_group(fabric.topology, request.ranks) for request in asked]
+    groups = [make_group(fabric.topology, request.ranks, request.replicas) for request in asked]
     planned = [
         _planned(fabric, request, group, machine)
         for request, group in zip(asked, groups, strict=True)
@@ -110,9 +110,7 @@ def _planned(fabric: Fabric, request: Request, group: Group, machine: Machine | 
     messages = plan(
         request.collective, algorithms, group, request.bytes, request.root, request.sent_bytes
     )
-    routes = message_routes(
-        fabric, group.ranks[messages.source], group.ranks[messages.target], request.ties
-    )
+    routes = message_routes(fabric, messages, group.ranks, request.ties)
     return Planned(request, tuple(algorithms), reason, messages, routes)
 
 

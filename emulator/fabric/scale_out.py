@@ -46,7 +46,19 @@ def scale_out(topology: Topology, figures: ScaleOut, instances: int) -> Topology
     if instances == 1:
         return topology
     coordinates = (*topology.coordinates, INSTANCE)
-    tier = Tier(
+    scaled = replace(
+        topology,
+        coordinates=coordinates,
+        sizes=(*topology.sizes, instances),
+        tiers=(*topology.tiers, network_tier(coordinates, figures)),
+    )
+    check_topology(scaled)
+    return scaled
+
+
+def network_tier(coordinates: tuple[str, ...], figures: ScaleOut) -> Tier:
+    """The network as a switch that spans all coordinates."""
+    return Tier(
         figures.name,
         SWITCH,
         coordinates,
@@ -54,11 +66,3 @@ def scale_out(topology: Topology, figures: ScaleOut, instances: int) -> Topology
         figures.link_ns,
         figures.switch_ns,
     )
-    scaled = replace(
-        topology,
-        coordinates=coordinates,
-        sizes=(*topology.sizes, instances),
-        tiers=(*topology.tiers, tier),
-    )
-    check_topology(scaled)
-    return scaled

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.cli.runner import names_below, trnprof
 
@@ -13,6 +14,7 @@ from trnprof.cli.collective_document import collective_document, outcome_documen
 from trnprof.cli.collective_options import Options
 from trnprof.cli.collective_sweep import plot_lines
 from trnprof.cli.collectives import prepare, run
+from trnprof.tracer.reader import open_trace
 
 RING = ("--topology", "ring:16", "--bandwidth", "50GiB/s", "--latency", "500ns")
 SEGMENT_NS = 2**30 / 16 / (50 * 2**30) * 1e9
@@ -240,3 +242,67 @@ def test_a_full_disk_leaves_nothing_half_written(small_disk: Path) -> None:
 def test_the_help_fits_80_columns() -> None:
     done = trnprof("collective", "--help", env={"COLUMNS": "80"})
     assert max(len(line) for line in done.out.splitlines()) <= 80
+
+
+MILLION = ("--system", "trn2-ultra", "--instances", "15625")
+
+
+def test_a_million_chips_are_one_instance_that_stands_for_all() -> None:
+    found = document("all_reduce", *MILLION, "--bytes", "1GiB")
+    assert (found["ranks"], found["rank_list"]) == (1_000_000, None)
+    assert found["folded"] == {
+        "instances": 15_625,
+        "emulated_instances": 1,
+        "ranks_of_each": list(range(64)),
+    }
+    assert found["system"]["chips"] == 1_000_000
+    assert found["system"]["topology"]["sizes"] == [4, 4, 4, 15_625]
+    assert len(found["rank_end_ns"]) == 64
+    # six links of the torus and one each way into the network, a chip
+    assert found["links"]["count"] == found["links"]["used_count"] == 8_000_000
+    # what an all_reduce has to move: twice the buffer for each rank but one, and more where routes have more links
+    assert found["links"]["bytes"] > 2 * 999_999 * 2**30
+    done = trnprof("collective", "all_reduce", *MILLION, "--bytes", "1GiB")
+    text = " ".join(done.out.split())
+    assert "among 1,000,000 ranks (0..63 of each instance) on 15,625 x trn2-ultra" in text
+    assert "1 of 15,625 instances is emulated, all do the same" in text
+    assert "14 circulant steps a phase between them, not a ring's 15,624" in text
+
+
+def test_folded_or_not_the_figures_are_the_same() -> None:
+    line = ("all_gather", "--system", "trn2", "--instances", "3", "--bytes", "100MB")
+    whole, folded = document(*line), document(*line, "--fold")
+    assert whole.pop("folded") is None
+    assert folded.pop("folded")["instances"] == 3
+    assert (len(whole.pop("rank_list")), folded.pop("rank_list")) == (48, None)
+    assert whole.pop("rank_end_ns") == 3 * folded.pop("rank_end_ns")
+    assert whole["links"].pop("busiest")
+    assert folded["links"].pop("busiest")
+    links = whole.pop("links"), folded.pop("links")
+    assert links[0] == pytest.approx(links[1])
+    used = "link_utilization_percent"
+    assert whole.pop(used) == pytest.approx(folded.pop(used))
+    assert whole == folded
+
+
+def test_a_folded_trace_has_one_instance_and_says_how_many_it_stands_for(tmp_path: Path) -> None:
+    output = tmp_path / "run.trnprof"
+    line = ("collective", "all_reduce", "--system", "trn2", "--instances", "100")
+    done = trnprof(*line, "--bytes", "1MiB", "-o", str(output))
+    assert done.code == 0, done.err
+    tracks = open_trace(output).tracks
+    counts = dict(tracks.group_by("kind").agg(pl.col("replica_count").unique()).iter_rows())
+    assert counts == {
+        kind: [1] if kind in ("host", "fabric") else [100] for kind in tracks["kind"].unique()
+    }
+    assert tracks.filter(pl.col("kind") == "chip").height == 16
+    for command in ("validate", "report"):
+        assert trnprof(command, str(output)).code == 0
+
+
+def test_too_large_to_emulate_and_nothing_to_fold_is_one_line() -> None:
+    done = trnprof("collective", "all_reduce", *MILLION, "--bytes", "1GiB", "--skew", "rank=5:1us")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+    assert "1,000,000 chips is too large" in done.err
+    assert "--skew can make instances differ" in done.err

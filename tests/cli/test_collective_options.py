@@ -237,3 +237,41 @@ def test_a_sweep_upside_down_is_refused(text: str, says: str) -> None:
     with pytest.raises(TrnprofError) as raised:
         read_sweep(text)
     assert says in str(raised.value)
+
+
+def scaled(**given: Any) -> Setting:
+    return prepare(Options(**({"collective": "all_reduce", "system": "trn2"} | given)), 1 << 20)
+
+
+def test_what_is_large_is_folded_unless_told_otherwise() -> None:
+    """1,024 chips are the limit."""
+    assert scaled(instances=64).replicas == 1
+    large = scaled(instances=65)
+    assert (large.replicas, large.fabric.chips, large.place) == (65, 16, "65 x trn2")
+    assert scaled(instances=65, fold=False).fabric.chips == 65 * 16
+    assert scaled(instances=2, fold=True).requests[0].ranks == tuple(range(16))
+    assert scaled(instances=65, skew=("rank=3:1us",)).replicas == 1
+    assert scaled(instances=65, ranks="0..15").replicas == 1
+    some = ",".join(str(16 * instance + rank) for instance in range(65) for rank in (2, 7))
+    assert scaled(instances=65, ranks=some).requests[0].ranks == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"fold": True}, "--fold: there is one instance"),
+        ({"fold": True, "instances": 2, "ranks": "0,17"}, "same ranks of every instance"),
+        ({"fold": True, "instances": 2, "ranks": "0..2"}, "same ranks of every instance"),
+        ({"fold": True, "instances": 2, "slow": ("chip=1:0.5",)}, "--slow can make instances"),
+        ({"fold": True, "instances": 2, "others": ("barrier",)}, "--with has several"),
+        ({"fold": True, "instances": 2, "collective": "broadcast"}, "in a broadcast instances"),
+        ({"fold": True, "instances": 2, "algorithm": "multi-ring"}, "by multi-ring instances"),
+        ({"instances": 9000, "jitter": ("sigma=1%",)}, "too large; .* as --jitter can make"),
+        ({"instances": 9000, "fold": False}, "too large; .* as --no-fold says so"),
+        ({"instances": 10**9}, "chips are too many"),
+    ],
+)
+def test_what_cannot_be_folded_is_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(TrnprofError, match=message) as caught:
+        scaled(**given)
+    assert "\n" not in str(caught.value)

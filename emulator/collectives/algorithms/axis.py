@@ -18,15 +18,19 @@ from trnprof.emulator.fabric.fabric import I32, I64
 class Axis:
     """One dimension of a grid of ranks, which are numbered first dimension fastest.
 
+    A folded grid (see ``Group``) has the ranks of the first instance alone: those that come first. Ranks of others are still counted, as receivers.
+
     Attributes:
         size: of this dimension.
         stride: product of the sizes before it.
-        ranks: of the grid.
+        ranks: of the grid; of a folded one, those that are there.
+        replicas: so many times that are meant.
     """
 
     size: int
     stride: int
     ranks: int
+    replicas: int = 1
 
     @cached_property
     def index(self) -> I64:
@@ -41,7 +45,7 @@ class Axis:
     @property
     def block_segments(self) -> int:
         """Segments of a block: those that agree in all dimensions up to this one."""
-        return self.ranks // (self.stride * self.size)
+        return self.ranks * self.replicas // (self.stride * self.size)
 
     @property
     def block_stride(self) -> int:
@@ -56,15 +60,22 @@ class Axis:
         """
         return self.index + (coordinate % self.size - self.coordinate) * self.stride
 
+    def same(self, ranks: I64) -> I64:
+        """The ranks that are there and do the same as some, int64[...]: themselves, unless the grid is folded."""
+        return ranks if self.replicas == 1 else ranks % self.ranks
+
     def block_at(self, coordinate: I64) -> I64:
         """int64[..., ranks], first segment of the block that has each rank's coordinates before this axis and one given along it."""
         return self.index % self.stride + coordinate % self.size * self.stride
 
 
-def make_axes(sizes: Sequence[int]) -> list[Axis]:
-    """One axis a dimension, fastest first."""
+def make_axes(sizes: Sequence[int], replicas: int = 1) -> list[Axis]:
+    """One axis a dimension, fastest first; of a grid that is folded so many times."""
     strides = accumulate(sizes[:-1], mul, initial=1)
-    return [Axis(size, stride, prod(sizes)) for size, stride in zip(sizes, strides, strict=True)]
+    ranks = prod(sizes) // replicas
+    return [
+        Axis(size, stride, ranks, replicas) for size, stride in zip(sizes, strides, strict=True)
+    ]
 
 
 def grid_positions(sizes: Sequence[int], order: Sequence[int], *, is_backward: bool) -> I32:

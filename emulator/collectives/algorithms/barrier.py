@@ -17,25 +17,32 @@ BARRIER_BYTES: Final = 4
 """Of a message: one semaphore update."""
 
 
-def dissemination(ranks: int) -> Messages:
-    """The messages of a barrier; each waits for all that its sender has heard in the rounds before."""
-    rounds = (ranks - 1).bit_length()
-    index = np.arange(ranks)
-    turn = np.repeat(np.arange(rounds), ranks)
-    # int64[rounds, ranks]: the message by which a rank hears in a round
-    heard = np.array([t * ranks + (index - (1 << t)) % ranks for t in range(rounds)], np.int64)
+def dissemination(ranks: int, replicas: int = 1) -> Messages:
+    """The messages of a barrier; each waits for all that its sender has heard in the rounds before.
+
+    Args:
+        ranks: of the group.
+        replicas: how many times it is folded (see ``Group``).
+    """
+    rounds, here = (ranks - 1).bit_length(), ranks // replicas
+    index = np.arange(here)
+    turn = np.repeat(np.arange(rounds), here)
+    # int64[rounds, here]: the message by which a rank hears in a round
+    heard = np.array([t * here + (index - (1 << t)) % here for t in range(rounds)], np.int64)
     waits = [heard[:t].T.ravel() for t in range(rounds)]
-    offsets = np.zeros(rounds * ranks + 1, np.int64)
+    offsets = np.zeros(rounds * here + 1, np.int64)
     np.cumsum(turn, out=offsets[1:])
     source = np.tile(index, rounds)
+    target = (source + (1 << turn)) % ranks
     return Messages(
         source=source.astype(np.int32),
-        target=((source + (1 << turn)) % ranks).astype(np.int32),
-        bytes=np.full(rounds * ranks, BARRIER_BYTES, np.int64),
+        target=(target % here).astype(np.int32),
+        bytes=np.full(rounds * here, BARRIER_BYTES, np.int64),
         step=turn.astype(np.int32),
-        is_reduced=np.zeros(rounds * ranks, np.bool_),
+        is_reduced=np.zeros(rounds * here, np.bool_),
         dependency_offsets=offsets,
         dependencies=_joined(waits),
+        whole_target=None if replicas == 1 else target,
     )
 
 

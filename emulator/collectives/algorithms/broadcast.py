@@ -1,6 +1,6 @@
-"""How does a buffer get from one rank to all, one axis of a grid after the other? By a chain, or by one sender a line.
+"""How does a buffer get from one rank to all, one axis of a grid after the other? By a chain, a tree, or one sender a line.
 
-Both add the messages of one axis. Before it, the ranks that have the buffer are those that agree with the root in this dimension and in those of
+All add the messages of one axis. Before it, the ranks that have the buffer are those that agree with the root in this dimension and in those of
 lower stride (axes are done from the last, slowest one down). ``brought`` is int64[ranks], the message that brought it to each; -1 of the root and
 of those that lack it.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from trnprof.emulator.collectives.algorithms.axis import Axis
+from trnprof.emulator.collectives.algorithms.binary_tree import make_tree
 from trnprof.emulator.collectives.algorithms.steps import Steps
 from trnprof.emulator.fabric.fabric import I64
 
@@ -35,6 +36,25 @@ def from_one(steps: Steps, axis: Axis, step: int, brought: I64, root: int) -> tu
         brought[places[1:]] = steps.count + np.arange(places[1:].size).reshape(places[1:].shape)
         steps.add(step, heads, places[1:], 0, needed)
     return step + 1, brought
+
+
+def along_tree(steps: Steps, axis: Axis, step: int, brought: I64, root: int) -> tuple[int, I64]:
+    """Each sends it to two others, down a binary tree (see ``binary_tree``): about log2(size) steps."""
+    brought, tree = brought.copy(), make_tree(axis.size)
+    order = np.argsort(tree.depth, kind="stable")[1:]
+    parent = tree.parent[order]
+    for heads, needed in _lines(axis, brought, root):
+        places = _places(axis, heads, root)
+        line = places[(np.arange(axis.size) - tree.root) % axis.size]
+        ids = np.full((axis.size, len(heads)), -1)
+        ids[order] = steps.count + np.arange(len(order) * len(heads)).reshape(len(order), -1)
+        of_root = parent == tree.root
+        steps.add(step, line[parent[of_root]], line[order[of_root]], 0, needed)
+        later, above = order[~of_root], parent[~of_root]
+        turn = step + tree.depth[above][:, None]
+        steps.add(turn, line[above], line[later], 0, ids[above][:, :, None])
+        brought[line[order]] = ids[order]
+    return step + tree.levels, brought
 
 
 def _lines(axis: Axis, brought: I64, root: int) -> list[tuple[I64, I64]]:

@@ -12,9 +12,21 @@ from typing import Final
 
 import numpy as np
 
-from trnprof.emulator.collectives.algorithms import broadcast, direct, halving_doubling, ring
+from trnprof.emulator.collectives.algorithms import (
+    broadcast,
+    circulant,
+    direct,
+    halving_doubling,
+    ring,
+)
 from trnprof.emulator.collectives.algorithms.axis import Axis, make_axes
-from trnprof.emulator.collectives.algorithms.names import DIRECT, HALVING_DOUBLING, RING
+from trnprof.emulator.collectives.algorithms.names import (
+    CIRCULANT,
+    DIRECT,
+    HALVING_DOUBLING,
+    RING,
+    TREE,
+)
 from trnprof.emulator.collectives.algorithms.steps import Steps
 from trnprof.emulator.collectives.messages import (
     ALL_GATHER,
@@ -37,9 +49,9 @@ class AxisAlgorithm:
     where messages of different distances share links, so for direct.
     """
 
-    reduce_scatter: Phase
-    all_gather: Phase
-    all_gather_back: Phase
+    reduce_scatter: Phase | None = None
+    all_gather: Phase | None = None
+    all_gather_back: Phase | None = None
     all_to_all: Phase | None = None
     broadcast: RootedPhase | None = None
 
@@ -62,6 +74,8 @@ AXIS_ALGORITHMS: Final = {
     HALVING_DOUBLING: AxisAlgorithm(
         halving_doubling.reduce_scatter, halving_doubling.all_gather, halving_doubling.all_gather
     ),
+    CIRCULANT: AxisAlgorithm(circulant.reduce_scatter, circulant.all_gather, circulant.all_gather),
+    TREE: AxisAlgorithm(broadcast=broadcast.along_tree),
 }
 
 
@@ -72,6 +86,7 @@ def run_dimensions(
     positions: I32,
     bytes: int,
     root: int = 0,
+    replicas: int = 1,
 ) -> Steps:
     """The steps of a collective on a grid.
 
@@ -79,30 +94,35 @@ def run_dimensions(
         collective: all_reduce, all_gather, reduce_scatter, all_to_all or broadcast.
         sizes: of the grid, fastest first.
         algorithms: names of ``AXIS_ALGORITHMS``, one a dimension, which can do the collective.
-        positions: int32[ranks], position in the group of each place of the grid.
+        positions: int32[ranks], position in the group of each place of the grid; where it is folded, of the ranks that are there.
         bytes: of the full buffer; a rank's segment is its share rounded up.
         root: position that broadcasts.
+        replicas: how many times the group is folded (see ``Group``): along its last dimension.
 
     Raises:
         CollectiveError: halving-doubling on a size that is no power of two, or too many messages.
     """
-    along = list(zip(make_axes(sizes), (AXIS_ALGORITHMS[name] for name in algorithms), strict=True))
-    ranks = len(positions)
-    step, held = 0, np.zeros((ranks, 0), np.int64)
+    along = list(
+        zip(make_axes(sizes, replicas), (AXIS_ALGORITHMS[name] for name in algorithms), strict=True)
+    )
+    ranks = len(positions) * replicas
+    step, held = 0, np.zeros((len(positions), 0), np.int64)
     if collective == BROADCAST:
         return _broadcast(along, positions, bytes, root)
-    steps = Steps(positions, -(-bytes // ranks))
+    steps = Steps(positions, -(-bytes // ranks), replicas=replicas)
     if collective == ALL_TO_ALL:
         for axis, algorithm in along:
             assert algorithm.all_to_all is not None
             step, held = algorithm.all_to_all(steps, axis, step, held)
     if collective in (REDUCE_SCATTER, ALL_REDUCE):
         for axis, algorithm in along:
+            assert algorithm.reduce_scatter is not None
             step, held = algorithm.reduce_scatter(steps, axis, step, held)
     if collective in (ALL_GATHER, ALL_REDUCE):
         for axis, algorithm in reversed(along):
             is_way_back = collective == ALL_REDUCE and axis.stride * axis.size < ranks
             gather = algorithm.all_gather_back if is_way_back else algorithm.all_gather
+            assert gather is not None
             step, held = gather(steps, axis, step, held)
     return steps
 

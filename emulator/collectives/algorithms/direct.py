@@ -52,7 +52,7 @@ def _send(
     adds: bool = False,
 ) -> tuple[int, I64]:
     """Send blocks, int64[size - 1 or nothing, ranks], to the ranks at the distances, int64[size - 1, 1], in this order."""
-    senders = axis.at(axis.coordinate - distances)
+    senders = axis.same(axis.at(axis.coordinate - distances))
     arrived = steps.count + np.arange(len(distances))[:, None] * axis.ranks + senders
     steps.add(
         step,

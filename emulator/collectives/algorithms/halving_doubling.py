@@ -42,7 +42,7 @@ def _exchange(steps: Steps, axis: Axis, step: int, bit: int, held: I64, *, adds:
     steps.reserve(axis.ranks, axis.ranks * held.shape[1])
     partner = axis.at(axis.coordinate ^ 1 << bit)
     chosen = axis.coordinate ^ 1 << bit if adds else axis.coordinate
-    arrived = steps.count + partner
+    arrived = steps.count + axis.same(partner)
     steps.add(
         step,
         axis.index,

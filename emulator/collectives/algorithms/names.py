@@ -24,6 +24,8 @@ HIERARCHICAL: Final = "hierarchical"
 MULTI_RING: Final = "multi-ring"
 ALL_PAIRS: Final = "all-pairs"
 DISSEMINATION: Final = "dissemination"
+CIRCULANT: Final = "circulant"
+"""Between many instances, as a stage of ``hierarchical``."""
 
 ALIASES: Final = {"mesh": DIRECT, "rdh": HALVING_DOUBLING}
 _REDUCING: Final = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
@@ -41,5 +43,7 @@ ALGORITHMS: Final = {
 """What each can do. ``direct`` runs dimension by dimension; ``all-pairs`` is direct among all ranks at once, whose messages pass through the chips between."""
 RAGGED: Final = (DIRECT, ALL_PAIRS)
 """Those that can do an all_to_all whose ranks send different amounts: both straight from rank to rank, whatever the dimensions."""
+UNFOLDED: Final = (MULTI_RING, KANGARING, TREE)
+"""Those that a folded group (see ``Group``) cannot run by: rings that take the instances first, and trees."""
 PER_DIMENSION: Final = (RING, DIRECT, HALVING_DOUBLING)
 """Those that run dimension by dimension, so that a list may hold them."""

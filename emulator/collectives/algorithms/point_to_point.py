@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trnprof.emulator.collectives.messages import Messages
 from trnprof.emulator.fabric.fabric import I64
 
 
-def permute(ranks: int, bytes: int) -> Messages:
-    """Every position sends the buffer to the next one, the last to the first; no messages where there is one rank."""
-    source = np.arange(ranks if ranks > 1 else 0)
-    return independent(source, (source + 1) % ranks, np.full(len(source), bytes))
+def permute(ranks: int, bytes: int, replicas: int = 1) -> Messages:
+    """Every position sends the buffer to the next one, the last to the first; no messages where there is one rank.
+
+    Args:
+        ranks: of the group.
+        bytes: of the buffer.
+        replicas: how many times the group is folded (see ``Group``).
+    """
+    here = ranks // replicas
+    source = np.arange(here if ranks > 1 else 0)
+    target = (source + 1) % ranks
+    messages = independent(source, target % here, np.full(len(source), bytes))
+    return messages if replicas == 1 else replace(messages, whole_target=target)
 
 
 def send_recv(ranks: int, bytes: int, root: int) -> Messages:

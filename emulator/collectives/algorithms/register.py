@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trnprof.emulator.collectives.algorithms.axis import grid_positions
 from trnprof.emulator.collectives.algorithms.barrier import dissemination
 from trnprof.emulator.collectives.algorithms.dimensions import run_dimensions
 from trnprof.emulator.collectives.algorithms.hierarchical import hierarchical
@@ -23,6 +22,7 @@ from trnprof.emulator.collectives.algorithms.names import (
     PER_DIMENSION,
     RAGGED,
     TREE,
+    UNFOLDED,
 )
 from trnprof.emulator.collectives.algorithms.point_to_point import independent, permute, send_recv
 from trnprof.emulator.collectives.algorithms.ragged import ragged_all_to_all
@@ -36,6 +36,7 @@ from trnprof.emulator.collectives.messages import (
     COLLECTIVES,
     PERMUTE,
     SEND_RECV,
+    UNLIKE_RANKS,
     Messages,
 )
 from trnprof.tracer.errors import CollectiveError
@@ -73,14 +74,18 @@ def plan(
     if sent_bytes is not None:
         return ragged_all_to_all(ranks, sent_bytes)
     if collective == BARRIER:
-        return dissemination(ranks)
+        return dissemination(ranks, group.replicas)
     if bytes < 1:
         raise CollectiveError(f"{collective} of {bytes} bytes: expected 1 or more")
     if ranks == 1:
         nobody = np.zeros(0, np.int64)
         return independent(nobody, nobody, nobody)
+    if group.replicas > 1 and (collective in UNLIKE_RANKS or names[0] in UNFOLDED):
+        raise CollectiveError(
+            f"{collective} by {names[0]} is not folded: not all instances do the same in it"
+        )
     if collective == PERMUTE:
-        return permute(ranks, bytes)
+        return permute(ranks, bytes, group.replicas)
     if collective == SEND_RECV:
         return send_recv(ranks, bytes, root)
     return _lower(collective, names, group, bytes, root)
@@ -143,8 +148,8 @@ def _lower(
     sizes = group.sizes
     if names[0] == ALL_PAIRS:
         sizes, names = (len(group),), (DIRECT,)
-    positions = grid_positions(sizes, range(len(sizes)), is_backward=False)
-    return merge([run_dimensions(collective, sizes, names, positions, bytes, root)])
+    positions = np.arange(len(group.ranks), dtype=np.int32)
+    return merge([run_dimensions(collective, sizes, names, positions, bytes, root, group.replicas)])
 
 
 def _proper(name: str) -> str:

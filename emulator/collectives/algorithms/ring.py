@@ -56,7 +56,7 @@ def _go_round(steps: Steps, axis: Axis, step: int, blocks: I64, held: I64, *, ad
         int64[ranks, turns], the message by which each rank got what came in each turn.
     """
     turns, needed = len(blocks), held.shape[1]
-    before, after = axis.at(axis.coordinate - 1), axis.at(axis.coordinate + 1)
+    before, after = axis.same(axis.at(axis.coordinate - 1)), axis.at(axis.coordinate + 1)
     arrived = steps.count + np.arange(turns)[:, None] * axis.ranks + before
     passed_on = arrived[:-1, :, None]
     if adds and needed:
@@ -78,7 +78,7 @@ def _go_round(steps: Steps, axis: Axis, step: int, blocks: I64, held: I64, *, ad
 
 def all_to_all(steps: Steps, axis: Axis, step: int, held: I64) -> tuple[int, I64]:
     """What is for the rank d further on goes d times to the next, for one d after the other: size (size - 1) / 2 steps (fabric.md 1.2)."""
-    before, after = axis.at(axis.coordinate - 1), axis.at(axis.coordinate + 1)
+    before, after = axis.same(axis.at(axis.coordinate - 1)), axis.at(axis.coordinate + 1)
     hops = axis.size * (axis.size - 1) // 2
     steps.reserve(hops * axis.ranks, (hops + (axis.size - 1) * held.shape[1]) * axis.ranks)
     arrivals: list[I64] = []

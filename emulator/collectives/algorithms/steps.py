@@ -45,15 +45,24 @@ class Steps:
         positions: int32[ranks], the position in the group of each rank of the algorithm's numbering; segment i belongs to ``positions[i]``.
         segment_bytes: of each segment.
         is_whole: the part is one segment, which belongs to no rank.
+        replicas: a folded group (see ``Group``) has so many ranks for each that is here.
+        is_backward: the instances of a folded group are counted the other way round (0, -1, -2, …).
         count: messages so far, so the id of the next one.
     """
 
     positions: I32
     segment_bytes: int
     is_whole: bool = False
+    replicas: int = 1
+    is_backward: bool = False
     count: int = 0
     _dependencies: int = 0
     _batches: list[_Batch] = field(default_factory=list)
+
+    @property
+    def _ranks(self) -> str:
+        ranks = f"{len(self.positions):,} ranks"
+        return ranks if self.replicas == 1 else f"the {ranks} of one instance"
 
     def reserve(self, messages: int, dependencies: int) -> None:
         """Refuse what would not fit into memory, before anything is made.
@@ -63,12 +72,12 @@ class Steps:
         """
         if self.count + messages > MAX_MESSAGES:
             raise CollectiveError(
-                f"more than {MAX_MESSAGES:,} messages among {len(self.positions):,} ranks: "
+                f"more than {MAX_MESSAGES:,} messages among {self._ranks}: "
                 "choose an algorithm with fewer steps, or fewer ranks"
             )
         if self._dependencies + dependencies > MAX_DEPENDENCIES:
             raise CollectiveError(
-                f"more than {MAX_DEPENDENCIES:,} dependencies between messages of {len(self.positions):,} ranks: "
+                f"more than {MAX_DEPENDENCIES:,} dependencies between messages of {self._ranks}: "
                 "choose ring or halving-doubling, or fewer ranks"
             )
 
@@ -92,7 +101,7 @@ class Steps:
         Args:
             step: of each; like source and first, broadcast to the shape of the targets, int64[...].
             source: rank of each sender.
-            target: rank of each receiver.
+            target: rank of each receiver; where the group is folded, its number among those of all instances.
             first: first segment that each carries.
             dependencies: int64[..., k], ids of messages; broadcast too.
             segments: how many each carries.
@@ -131,10 +140,11 @@ class Steps:
         copies = np.array([batch.copies for batch in batches], np.int64)
         strides = np.array([batch.stride for batch in batches], np.int32)
         owners = np.zeros(0, np.int32) if self.is_whole else self.positions
+        target, ranks = _joined([batch.target for batch in batches]), len(self.positions)
         each = np.array([batch.dependencies.shape[1] for batch in batches], np.int64)
         return Messages(
             source=self.positions[_joined([batch.source for batch in batches])],
-            target=self.positions[_joined([batch.target for batch in batches])],
+            target=self.positions[target if self.replicas == 1 else target % ranks],
             bytes=segments * np.repeat(copies, counts) * self.segment_bytes,
             step=_joined([batch.step for batch in batches]).astype(np.int32),
             is_reduced=_flags([batch.is_reduced for batch in batches], counts),
@@ -149,7 +159,16 @@ class Steps:
             ),
             reads_hbm=_flags([batch.reads_hbm for batch in batches], counts),
             writes_hbm=_flags([batch.writes_hbm for batch in batches], counts),
+            whole_target=None if self.replicas == 1 else self._whole(target),
         )
+
+    def _whole(self, target: I64) -> I64:
+        """Numbers among the ranks of all instances, in the order of the group."""
+        here = len(self.positions)
+        instance = target // here
+        if self.is_backward:
+            instance = -instance % self.replicas
+        return instance * here + self.positions[target % here]
 
 
 def merge(parts: Sequence[Steps]) -> Messages:
@@ -198,6 +217,9 @@ def merge(parts: Sequence[Steps]) -> Messages:
         writes_hbm=np.concatenate(
             [part.writes_hbm for part in made if part.writes_hbm is not None]
         )[order],
+        whole_target=None
+        if made[0].whole_target is None
+        else _joined([part.whole_target for part in made if part.whole_target is not None])[order],
     )
 
 

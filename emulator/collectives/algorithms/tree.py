@@ -6,43 +6,19 @@ them alone: Sanders, Speck, Träff: Two-tree algorithms for full bandwidth broad
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from trnprof.emulator.collectives.algorithms.binary_tree import Tree, make_tree
 from trnprof.emulator.collectives.algorithms.multi_ring import split
 from trnprof.emulator.collectives.algorithms.steps import Steps, merge
 from trnprof.emulator.collectives.messages import Messages
 from trnprof.emulator.fabric.fabric import I64
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """A binary tree in which most children are near their parents.
-
-    Attributes:
-        parent: int64[ranks], -1 of the root.
-        depth: int64[ranks], 0 of the root.
-        children: int64[ranks, 2], the lower one first; -1 where there is none.
-    """
-
-    parent: I64
-    depth: I64
-    children: I64
-
-    @property
-    def root(self) -> int:
-        return int(self.depth.argmin())
-
-    @property
-    def levels(self) -> int:
-        return int(self.depth.max())
-
-
 def tree_all_reduce(ranks: int, bytes: int) -> Messages:
     """Sums go up to the root, then the total comes down; both trees at once."""
     parts: list[Steps] = []
-    tree = _make_tree(ranks)
+    tree = make_tree(ranks)
     for number, share in enumerate(split(bytes, [1.0, 1.0])):
         if share:
             positions = ((np.arange(ranks) + number) % ranks).astype(np.int32)
@@ -55,34 +31,14 @@ def tree_all_reduce(ranks: int, bytes: int) -> Messages:
 
 def tree_broadcast(ranks: int, bytes: int, root: int) -> Messages:
     """The buffer comes down from a position that is made the root."""
-    tree = _make_tree(ranks)
+    tree = make_tree(ranks)
     positions = ((np.arange(ranks) + root - tree.root) % ranks).astype(np.int32)
     steps = Steps(positions, bytes, is_whole=True)
     _come_down(steps, tree, 0, np.zeros(0, np.int64))
     return merge([steps])
 
 
-def _make_tree(ranks: int) -> _Tree:
-    """Rank r is number r + 1 of an in-order numbering: a number's level is the count of its trailing zero bits, its parent is one level up.
-
-    Where that parent would be past the last rank, the number without its lowest bit is the parent.
-    """
-    number = np.arange(1, ranks + 1)
-    low = number & -number
-    up = (number ^ low) | low << 1
-    parent = np.where(up <= ranks, up, number ^ low) - 1
-    depth = np.zeros(ranks, np.int64)
-    above = parent
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[above], -1)
-    children = np.full((ranks, 2), -1)
-    child = np.flatnonzero(parent >= 0)
-    children[parent[child], (child > parent[child]).astype(int)] = child
-    return _Tree(parent, depth, children)
-
-
-def _go_up(steps: Steps, tree: _Tree) -> I64:
+def _go_up(steps: Steps, tree: Tree) -> I64:
     """Each rank but the root sends its parent the sum of its subtree, once its children's have come.
 
     Returns:
@@ -102,7 +58,7 @@ def _go_up(steps: Steps, tree: _Tree) -> I64:
     return sent[below[tree.root, : counts[tree.root]]]
 
 
-def _come_down(steps: Steps, tree: _Tree, step: int, total: I64) -> None:
+def _come_down(steps: Steps, tree: Tree, step: int, total: I64) -> None:
     """Each rank sends both children what has come from its parent; the root what the messages of ``total`` have made."""
     order = np.argsort(tree.depth, kind="stable")[1:]
     got = np.zeros(len(tree.depth), np.int64)

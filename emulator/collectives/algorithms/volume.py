@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from trnprof.emulator.collectives.algorithms.barrier import BARRIER_BYTES
 from trnprof.emulator.collectives.algorithms.names import (
     ALL_PAIRS,
@@ -71,7 +69,7 @@ def _segments_sent(names: tuple[str, ...], group: Group) -> int:
     if names[0] == ALL_PAIRS:
         sizes = (ranks,)
     if names[0] == HIERARCHICAL:
-        instances = len(np.unique(group.instances))
+        instances = group.instance_count
         sizes = sizes if len(sizes) > 1 else (ranks // instances, instances)
         names = names * len(sizes)
     return sum(

@@ -234,9 +234,10 @@ def _takes_turns(messages: Messages) -> bool:
 
     Not around one ring: a rank sends to one other alone, and while it sends on what came first no latency shows.
     """
-    receiver = np.zeros(int(messages.source.max(initial=0)) + 1, np.int32)
-    receiver[messages.source] = messages.target
-    has_one = bool((receiver[messages.source] == messages.target).all())
+    target = messages.target if messages.whole_target is None else messages.whole_target
+    receiver = np.zeros(int(messages.source.max(initial=0)) + 1, np.int64)
+    receiver[messages.source] = target
+    has_one = bool((receiver[messages.source] == target).all())
     return not has_one or len(messages.dependencies) == 0
 
 

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trnprof.emulator.collectives.algorithms.names import DIRECT, RING
+from trnprof.emulator.collectives.algorithms.circulant import skips
+from trnprof.emulator.collectives.algorithms.names import CIRCULANT, DIRECT, RING
 from trnprof.emulator.collectives.closed_form.symmetry import Dimension, inexact
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.messages import ALL_TO_ALL, BROADCAST, REDUCE_SCATTER
@@ -106,7 +107,7 @@ def phase_ps(
     """One phase of a collective along one dimension.
 
     Args:
-        algorithm: RING, DIRECT or HALVING_DOUBLING.
+        algorithm: RING, DIRECT, HALVING_DOUBLING or CIRCULANT.
         phase: reduce_scatter, all_gather, all_to_all or broadcast.
         dimension: along which.
         costs: see there.
@@ -124,6 +125,8 @@ def phase_ps(
         if phase == BROADCAST and dimension.kind == RING_OF_LINKS:
             raise inexact("a rank that sends straight around a ring uses some of its links alone")
         return _direct_ps(dimension, costs, size, touches)
+    if algorithm == CIRCULANT:
+        return _circulant_ps(dimension, costs, size, touches)
     return _halving_ps(dimension, costs, size, touches)
 
 
@@ -224,6 +227,12 @@ def _halving_ps(dimension: Dimension, costs: Costs, size: int, touches: float) -
         total += step_ps(dimension, costs, sent, touches, 1, crossing, hops)
         distance *= 2
     return total
+
+
+def _circulant_ps(dimension: Dimension, costs: Costs, size: int, touches: float) -> float:
+    """Steps of N / 2, N / 4, … 1 blocks, rounded down and up so that they add up to N - 1: the sum of q(blocks s) (Träff 2024, see ``circulant``)."""
+    moved = [blocks for _, blocks in skips(dimension.size)]
+    return sum(step_ps(dimension, costs, blocks * size, touches) for blocks in moved)
 
 
 def tree_ps(dimension: Dimension, costs: Costs, size: int, directions: int) -> float:

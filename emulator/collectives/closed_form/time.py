@@ -16,7 +16,12 @@ from typing import Final
 import numpy as np
 
 from trnprof.emulator.collectives.algorithms.barrier import BARRIER_BYTES
-from trnprof.emulator.collectives.algorithms.hierarchical import DIRECT_BELOW_BYTES, stage_algorithm
+from trnprof.emulator.collectives.algorithms.hierarchical import (
+    DIRECT_BELOW_BYTES,
+    MANY_INSTANCES,
+    between_algorithm,
+    stage_algorithm,
+)
 from trnprof.emulator.collectives.algorithms.multi_ring import split
 from trnprof.emulator.collectives.algorithms.names import (
     DIRECT,
@@ -177,7 +182,7 @@ def _pipelined_ps(collective: str, dimension: Dimension, costs: Costs, request: 
     """A ring in one dimension, in chunks: those asked for, or those that its messages are cut into by default."""
     segment = -(-request.bytes // dimension.size)
     steps = sum(ring_steps(phase, dimension) for phase in PHASES[collective])
-    transfers = steps * dimension.size * dimension.hops
+    transfers = steps * dimension.size * dimension.hops // request.replicas
     chunks = request.chunks or default_chunks(segment, transfers)
     return pipelined_ring_ps(steps, dimension, costs, segment, chunks)
 
@@ -255,11 +260,13 @@ def _hierarchical_ps(
         raise inexact("the ranks of the instances are no grid")
     *within, between = dimensions
     if collective in (ALL_TO_ALL, BROADCAST):
+        if collective == BROADCAST and between.size > MANY_INSTANCES:
+            raise inexact("the ways down a tree have different lengths")
         is_direct = collective == ALL_TO_ALL or bytes < DIRECT_BELOW_BYTES
         names = [DIRECT if is_direct else RING] * len(dimensions)
         return dimensions_ps(collective, names, dimensions, costs, bytes)
     sizes = tuple(dimension.size for dimension in within)
-    outer = stage_algorithm((between.size,), bytes // prod(sizes))
+    outer = between_algorithm(between.size, bytes // prod(sizes))
     inner = stage_algorithm(sizes, bytes)
     if inner == RING and within:
         raise inexact("the parts of rings within instances queue for the links between them")

@@ -30,6 +30,7 @@ class Joined:
         collective: int64[m], of which each is.
         source: int64[m], chips.
         target: int64[m], chips.
+        instance: int64[m], of the receiver, where the group is folded; else 0.
         is_reduced: bool[m].
         reads_hbm: bool[m].
         writes_hbm: bool[m].
@@ -41,6 +42,7 @@ class Joined:
     collective: I64
     source: I64
     target: I64
+    instance: I64
     is_reduced: Flags
     reads_hbm: Flags
     writes_hbm: Flags
@@ -58,6 +60,7 @@ def join_messages(planned: Sequence[Planned]) -> Joined:
         collective=np.repeat(np.arange(len(planned)), counts),
         source=_joined([ranks[part.messages.source] for part, ranks in both]),
         target=_joined([ranks[part.messages.target] for part, ranks in both]),
+        instance=_joined([_instances(part) for part in planned]),
         is_reduced=_joined([part.messages.is_reduced for part in planned]),
         reads_hbm=_joined([_or_all(part, part.messages.reads_hbm) for part in planned]),
         writes_hbm=_joined([_or_all(part, part.messages.writes_hbm) for part in planned]),
@@ -75,6 +78,7 @@ def make_classes(joined: Joined, fabric: Fabric, endpoint: Endpoint) -> tuple[An
     from trnprof.emulator.collectives.fluid.max_min_kernel import Paths
 
     key = (joined.collective * fabric.chips + joined.source) * fabric.chips + joined.target
+    key = key * (joined.instance.max(initial=0) + 1) + joined.instance
     if endpoint.hbm_bytes_per_s > 0:
         key = 8 * key + 4 * joined.is_reduced + 2 * joined.reads_hbm + joined.writes_hbm
     _, some, class_of = np.unique(key, return_index=True, return_inverse=True)
@@ -164,6 +168,13 @@ def make_times(planned: Sequence[Planned], endpoint: Endpoint, messages: int) ->
 
 def _or_all(part: Planned, flags: Flags | None) -> Flags:
     return np.ones(len(part.messages), np.bool_) if flags is None else flags
+
+
+def _instances(part: Planned) -> I64:
+    whole = part.messages.whole_target
+    if whole is None:
+        return np.zeros(len(part.messages), np.int64)
+    return whole // len(part.request.ranks)
 
 
 def _noise(part: Planned) -> F64:

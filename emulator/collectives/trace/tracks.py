@@ -116,6 +116,11 @@ def track_columns(
             )
         )
     frame = pl.concat(parts, how="diagonal_relaxed")
+    if (replicas := outcomes[0].request.replicas) > 1:
+        stands_for_all = ~pl.col("kind").is_in(["host", "fabric"])
+        frame = frame.with_columns(
+            replica_count=pl.when(stands_for_all).then(replicas).otherwise(1).cast(pl.Int32)
+        )
     return {name: frame[name] for name in frame.columns}
 
 

@@ -148,10 +148,11 @@ def _groups(outcomes: Sequence[Outcome]) -> dict[tuple[int, ...], int]:
 
 def _group_columns(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     groups = _groups(outcomes)
+    names = dict.fromkeys((outcome.request.ranks, outcome.request.replicas) for outcome in outcomes)
     return {
         "group_id": list(groups.values()),
         "ranks": [list(ranks) for ranks in groups],
-        "name": [f"{len(ranks)} ranks from {ranks[0]}" for ranks in groups],
+        "name": [f"{len(ranks) * replicas} ranks from {ranks[0]}" for ranks, replicas in names],
     }
 
 
@@ -162,7 +163,7 @@ def _op_columns(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     for outcome in outcomes:
         request, steps = outcome.request, _messages(outcome).steps
         group, parent = groups[request.ranks], len(rows)
-        shard = -(-request.bytes // len(request.ranks))
+        shard = -(-request.bytes // request.members)
         common = {
             "kind": "collective",
             "group_id": group,

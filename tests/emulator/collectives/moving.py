@@ -68,7 +68,7 @@ def carried(messages: Messages, message: int) -> NDArray[np.int64]:
     segments: NDArray[np.int64] = blocks.first[message] + blocks.stride[message] * np.arange(
         blocks.count[message], dtype=np.int64
     )
-    return segments
+    return segments % max(len(blocks.owners[blocks.part[message]]), 1)
 
 
 class Sums:
@@ -100,7 +100,7 @@ class Sums:
         messages, moving = self.messages, dict[int, Counts]()
         for message, has_arrived in leaving_and_arriving(messages, seed):
             part, segments = self.has[self.part[message]], carried(messages, message)
-            assert 0 <= segments[0] <= segments[-1] < part.shape[1]
+            assert len(np.unique(segments)) == len(segments)
             if not has_arrived:
                 moving[message] = part[messages.source[message], segments].copy()
             elif messages.is_reduced[message]:

@@ -173,7 +173,8 @@ def test_an_all_to_all_transposes(algorithm: str) -> None:
 
 @pytest.mark.parametrize("bytes", [600_000, 10_000_000, 80_000_000])
 @pytest.mark.parametrize(
-    ("spec", "count"), [("ring:3,ring:2", 3), ("torus:2x4", 2), ("switch:4", 4)]
+    ("spec", "count"),
+    [("ring:3,ring:2", 3), ("torus:2x4", 2), ("switch:4", 4), ("ring:3", 17), ("switch:2", 22)],
 )
 def test_hierarchical_on_whole_instances(spec: str, count: int, bytes: int) -> None:
     topology = instances(spec, count)
@@ -193,6 +194,11 @@ def test_hierarchical_on_whole_instances(spec: str, count: int, bytes: int) -> N
     has = all_to_all_leaves(messages, len(group), 64)
     assert (has == np.eye(len(group), dtype=bool)[:, None, :]).all()
     messages = planned("broadcast", "hierarchical", group, bytes, root=len(group) - 1)
+    check_order(messages)
+    sums = Sums(messages, len(group))
+    sums.root_has(len(group) - 1)
+    sums.run(seed=3)
+    assert (sums.has[0][:, 0, len(group) - 1] == 1).all()
     crosses = group.instances[messages.source] != group.instances[messages.target]
     assert crosses.sum() == count - 1
 

@@ -115,3 +115,20 @@ def test_without_sizes_it_is_a_ring() -> None:
         assert "not known" in reason
     scaled = make_group(instances("ring:4", 2), range(8))
     assert choose("all_to_all", 8, scaled, None)[0] == ("all-pairs",)
+
+
+@pytest.mark.parametrize("machine", [TRN2, H100, TRN4])
+def test_many_instances_take_no_step_or_message_each(machine: Machine) -> None:
+    chips = machine.topology.chips
+    many = make_group(machine.folded(15_625), range(chips), 15_625)
+    for size in (1000, 10**7, 10**9):
+        for collective in ("all_reduce", "all_gather", "reduce_scatter"):
+            names, reason = choose(collective, size, many, machine)
+            assert names == ("hierarchical",)
+            assert "14 circulant steps" in reason
+            messages = plan(collective, names, many, size)
+            assert messages.whole_target is not None
+            between = messages.step[messages.whole_target >= chips]
+            assert len(set(between.tolist())) == (28 if collective == "all_reduce" else 14)
+    few = make_group(machine.scaled(16), range(16 * chips))
+    assert "circulant" not in choose("all_reduce", 10**7, few, machine)[1]
