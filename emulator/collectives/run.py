@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
 from trnprof.emulator.collectives.algorithms.policy import choose
 from trnprof.emulator.collectives.algorithms.register import plan
-from trnprof.emulator.collectives.bound import LATENCY, link_times_ps
 from trnprof.emulator.collectives.chunked.run import run_chunked
-from trnprof.emulator.collectives.closed_form.time import time_ps
+from trnprof.emulator.collectives.closed_form.run import run_closed_form
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.collectives.fluid.run import run_fluid
 from trnprof.emulator.collectives.group import Group, make_group
-from trnprof.emulator.collectives.outcome import Bound, Outcome
+from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.perturb import slowed_links
 from trnprof.emulator.collectives.planned import Planned, Ran
 from trnprof.emulator.collectives.request import CHUNKED, CLOSED_FORM, Request
 from trnprof.emulator.collectives.request_check import check_request
 from trnprof.emulator.collectives.routing import message_routes
-from trnprof.emulator.collectives.servers import DMA, HBM, LINK
 from trnprof.emulator.collectives.time_check import check_times
 from trnprof.emulator.fabric.fabric import Fabric
-from trnprof.emulator.fabric.names import link_name
 from trnprof.emulator.machine import Machine
 from trnprof.emulator.scheduler import frozen
 from trnprof.tracer.errors import CollectiveError
-
-_FAST_FACTOR: Final = 1e12
-"""Times the rate of links, what is left of a message's time is latency."""
 
 
 def run_collective(
@@ -93,7 +86,7 @@ def run_many(
     ]
     check_times(planned, fabric, endpoint)
     if CLOSED_FORM in fidelities:
-        ran = [_closed_form(fabric, planned[0], groups[0], endpoint)]
+        ran = [run_closed_form(fabric, planned[0], groups[0], endpoint)]
     else:
         run = run_chunked if CHUNKED in fidelities else run_fluid
         ran = run(planned, fabric, endpoint)
@@ -112,31 +105,6 @@ def _planned(fabric: Fabric, request: Request, group: Group, machine: Machine | 
     )
     routes = message_routes(fabric, messages, group.ranks, request.ties)
     return Planned(request, tuple(algorithms), reason, messages, routes)
-
-
-def _closed_form(fabric: Fabric, planned: Planned, group: Group, endpoint: Endpoint) -> Ran:
-    """The time by formula, what goes over links, and what bounds it: latency, or else what would gain most if it were as fast as you like."""
-    request, messages = planned.request, planned.messages
-
-    def formula_ps(links: Fabric, chips: Endpoint) -> int:
-        return time_ps(request.collective, planned.algorithms, group, links, request, chips)
-
-    total_ps = formula_ps(fabric, endpoint)
-    links = replace(fabric, bytes_per_s=fabric.bytes_per_s * _FAST_FACTOR)
-    dma = replace(endpoint, dma_bytes_per_s=endpoint.dma_bytes_per_s * _FAST_FACTOR)
-    hbm = replace(endpoint, hbm_bytes_per_s=endpoint.hbm_bytes_per_s * _FAST_FACTOR)
-    both = replace(dma, hbm_bytes_per_s=hbm.hbm_bytes_per_s)
-    busy_ps = link_times_ps(messages, planned.routes, fabric)
-    if 2 * formula_ps(links, both) >= total_ps:
-        bound = Bound(LATENCY, f"{messages.steps} steps")
-    else:
-        bounds = {
-            Bound(LINK, f"link {link_name(fabric, int(busy_ps.argmax()))}"): (links, endpoint),
-            Bound(DMA, "every chip"): (fabric, dma),
-            Bound(HBM, "every chip"): (fabric, hbm),
-        }
-        bound = min(bounds, key=lambda each: formula_ps(*bounds[each]))
-    return Ran(total_ps, np.full(len(request.ranks), total_ps), busy_ps, bound)
 
 
 def _outcome(planned: Planned, ran: Ran, fabric: Fabric, part: int) -> Outcome:
