@@ -77,11 +77,13 @@ class World:
 
     Attributes:
         size: ranks in all.
-        rank: the one that was captured; all others do the same, each in its groups.
+        rank: the one that was captured.
+        members: ranks that do what it does, each in its groups, itself among them; empty: all that no other program claims.
     """
 
     size: int = 1
     rank: int = 0
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class Workload:
         complete: False if the program was killed while capturing.
         groups: process groups of collectives.
         world: ranks of the program.
+        others: what ranks do that do something else (stages of a pipeline): a program each, with storages, groups and a world of its own.
     """
 
     operations: tuple[Operation, ...]
@@ -153,3 +156,4 @@ class Workload:
     complete: bool = True
     groups: tuple[ProcessGroup, ...] = ()
     world: World = field(default_factory=World)
+    others: tuple[Workload, ...] = ()
