@@ -134,6 +134,5 @@ def _reckon(
                 place = meetings.places[number][call.group]
                 key = (number, call.group) if place < 0 else place
                 used.setdefault(key, []).append(ranks[number].cost(call))
-    kinds = {(each.program.world.rank, each.speed, each.late_ns) for each in classes}
-    if len(kinds) > 1 and used:
-        costs.part_links([list(each) for each in used.values()])
+    if len({each.kind for each in classes}) > 1 and used:
+        costs.part_links([list({id(cost): cost for cost in each}.values()) for each in used.values()])

@@ -111,7 +111,7 @@ def meeting_flows(
     outcome: Schedule,
     ids: Sequence[NDArray[np.uint64]],
     edges: str,
-) -> pl.DataFrame:
+) -> dict[str, Any]:
     """Rows of ``flows`` between classes: a collective of several waits for what each of them waits for (``edges`` as above).
 
     Args:
@@ -149,11 +149,15 @@ def meeting_flows(
                 }
             )
         )
-    rows = pl.concat(waits).join(pl.concat(comers), on="task", maintain_order="left_right")
+    pairs = pl.concat(waits).join(pl.concat(comers), on="task", maintain_order="left_right")
     is_wanted = {"all": pl.lit(True), "binding": pl.col("is_binding"), "none": pl.lit(False)}
-    return rows.filter((pl.col("of") != pl.col("who")) & is_wanted[edges]).select(
-        "source_event", "target_event", pl.lit(EDGE_KINDS[COLLECTIVE]).alias("kind"), "lag_ns"
-    )
+    rows = pairs.filter((pl.col("of") != pl.col("who")) & is_wanted[edges])
+    return {
+        "source_event": rows["source_event"],
+        "target_event": rows["target_event"],
+        "kind": [EDGE_KINDS[COLLECTIVE]] * len(rows),
+        "lag_ns": rows["lag_ns"],
+    }
 
 
 def first_servers(graph: TaskGraph) -> I64:

@@ -28,6 +28,7 @@ class RankClass:
         program: what they do; the groups are those of ``rank``, with siblings that do the same at the same time.
         rank: the one that is emulated.
         members: all of them, ascending.
+        kind: number of what they are: ranks of one kind are equal, whether they are emulated once or each.
         speed: the fraction of its speed that each has left.
         late_ns: how much later than others they begin.
     """
@@ -35,6 +36,7 @@ class RankClass:
     program: Workload
     rank: int
     members: tuple[int, ...]
+    kind: int = 0
     speed: float = 1.0
     late_ns: int = 0
 
@@ -73,7 +75,9 @@ def classes_of(
         captured = program.world.rank
         rank = captured if captured in members else members[0]
         own = replace(program, groups=_groups_for(program, rank, colours), others=())
-        classes.append(RankClass(own, rank, members, speeds[rank], late[rank]))
+        classes.append(
+            RankClass(own, rank, members, colours[rank], speeds[rank], late[rank])
+        )
     return tuple(sorted(classes, key=lambda each: each.rank))
 
 
