@@ -17,6 +17,7 @@ from trnprof.emulator.run_step import (
     Progress,
     Stage,
     count_hbm,
+    finish,
     run_step,
     steps,
     to_whole_ns,
@@ -125,6 +126,7 @@ def emulate(
                 edges = edges or ("all" if forecast.events <= ALL_EDGES_LIMIT else "binding")
                 is_first = False
             run_step(writer, stages, progress, edges or "all")
+        finish(writer, progress)
     return Emulation(
         steps=len(workload.steps),
         events=progress.events,

@@ -43,7 +43,8 @@ class Emulated:
         places: by group, where it meets others.
         counter: track of its HBM occupancy.
         tracks: of its servers.
-        end_ps: of its last step.
+        step: its last one.
+        start_ps, end_ps: of that.
         delay_ps: how much later than at its beginning its next step begins to run.
         last_event: the one that ended last.
     """
@@ -57,6 +58,8 @@ class Emulated:
     counter: int
     tracks: NDArray[np.uint32]
     hbm: HbmOccupancy = field(default_factory=HbmOccupancy)
+    step: WorkloadStep | None = None
+    start_ps: int = 0
     end_ps: int = 0
     delay_ps: int = 0
     last_event: int = -1
@@ -165,7 +168,9 @@ def run_step(
     event_of = np.zeros(len(joint.graph), np.uint64)
     for tasks, own in zip(reversed(joint.tasks), reversed(ids), strict=True):
         event_of[tasks] = own
-    schedules = [part_of(joint, i, outcome, event_of) for i in range(len(stages))]
+    schedules = [
+        part_of(joint, i, part.graph, outcome, event_of) for i, part in enumerate(parts)
+    ]
     for stage, own in zip(stages, schedules, strict=True):
         times, levels = stage.of.hbm.advance(
             stage.operations, stage.first, stage.lowered, own, stage.of.end_ps
@@ -323,22 +328,35 @@ def _note_coverage(progress: Progress, stage: Stage, graph: TaskGraph) -> None:
 def _finish_step(
     writer: TraceWriter, stage: Stage, outcome: Schedule, ids: NDArray[np.uint64]
 ) -> None:
-    """The step's row; the class's clock moves on to its end."""
+    """The class's clock moves on to the end of its step, which gets a row unless it is its last."""
     of = stage.of
-    start = of.end_ps
-    of.end_ps = max(start, int(outcome.end_ps.max(initial=start)))
+    of.step, of.start_ps = stage.step, of.end_ps
+    of.end_ps = max(of.start_ps, int(outcome.end_ps.max(initial=of.start_ps)))
     of.delay_ps = 0
     if len(ids):
         of.last_event = int(ids[int(np.argmax(outcome.end_ps))])
+    if stage.first + len(stage.operations) < len(of.source.program.operations):
+        _add_step(writer, of, of.end_ps)
+
+
+def finish(writer: TraceWriter, progress: Progress) -> None:
+    """Rows of the last steps: the program ends for all ranks when the last one has ended."""
+    for each in progress.classes:
+        _add_step(writer, each, progress.end_ps)
+
+
+def _add_step(writer: TraceWriter, of: Emulated, end_ps: int) -> None:
+    if of.step is None:
+        return
     writer.add_steps(
         {
-            "step": [stage.step.step],
+            "step": [of.step.step],
             "rank": [of.ranks.rank],
             "clock_id": [DEVICE_CLOCK],
-            "start_ns": [to_whole_ns(start)],
-            "end_ns": [to_whole_ns(of.end_ps)],
-            "label": [stage.step.label],
-            "source": [stage.step.source],
+            "start_ns": [to_whole_ns(of.start_ps)],
+            "end_ns": [to_whole_ns(end_ps)],
+            "label": [of.step.label],
+            "source": [of.step.source],
         }
     )
 

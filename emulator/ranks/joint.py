@@ -190,15 +190,20 @@ def _releases(graphs: Sequence[TaskGraph], task: I64, count: int) -> tuple[I64, 
 
 
 def part_of(
-    joint: JointGraph, number: int, outcome: Schedule, event_of: NDArray[np.uint64]
+    joint: JointGraph,
+    number: int,
+    graph: TaskGraph,
+    outcome: Schedule,
+    event_of: NDArray[np.uint64],
 ) -> Schedule:
     """What the schedule says of one class; the blockers that are other classes' are given as -2 - event_id.
 
     Args:
-        joint: the graph.
+        joint: the graph of all.
         number: of the class.
-        outcome: of the graph.
-        event_of: uint64[tasks of the graph], an event of each.
+        graph: of the class alone.
+        outcome: of the graph of all.
+        event_of: uint64[tasks of the graph of all], an event of each.
     """
     own = joint.tasks[number]
     local = np.full(len(joint.graph), -1, np.int64)
@@ -207,13 +212,26 @@ def part_of(
     here = np.maximum(blocker, 0)
     of_others = -2 - event_of[here].astype(np.int64)
     mine = np.where(local[here] >= 0, local[here], of_others)
-    return Schedule(
+    part = Schedule(
         outcome.start_ps[own],
         outcome.end_ps[own],
         outcome.ready_ps[own],
         np.where(blocker >= 0, mine, blocker),
         outcome.state,
     )
+    return _own_first(part, graph, joint.is_met[number])
+
+
+def _own_first(part: Schedule, graph: TaskGraph, is_met: NDArray[np.bool_]) -> Schedule:
+    """A class that comes to a collective just when the last one does is held up by what it waits for itself: the lowest of its tasks."""
+    targets = _owners(graph.dependency_offsets)
+    asked = is_met & (part.blocker < 0) & (part.start_ps == part.ready_ps)
+    kept = np.flatnonzero(asked[targets])
+    targets, sources = targets[kept], graph.dependencies[kept]
+    binds = part.end_ps[sources] + graph.lag_ps[kept] == part.ready_ps[targets]
+    lowest = np.full(len(graph), len(graph), np.int64)
+    np.minimum.at(lowest, targets[binds], sources[binds])
+    return replace(part, blocker=np.where(lowest < len(graph), lowest, part.blocker))
 
 
 def _owners(offsets: I64) -> I64:
