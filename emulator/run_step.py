@@ -183,7 +183,7 @@ def run_step(
         _note_coverage(progress, stage, graph)
     if any(met.any() for met in joint.is_met):
         graphs = [part.graph for part in parts]
-        writer.append_flows(meeting_flows(joint, graphs, outcome, ids, edges))
+        writer.append_flows(meeting_flows(joint, graphs, outcome, schedules, ids, edges))
     if len(joint.graph):
         progress.servers = carry_state(outcome.state, event_of.astype(np.int64))
     for number, stage in enumerate(stages):

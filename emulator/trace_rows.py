@@ -109,6 +109,7 @@ def meeting_flows(
     joint: JointGraph,
     graphs: Sequence[TaskGraph],
     outcome: Schedule,
+    schedules: Sequence[Schedule],
     ids: Sequence[NDArray[np.uint64]],
     edges: str,
 ) -> dict[str, Any]:
@@ -118,6 +119,7 @@ def meeting_flows(
         joint: the graph of all.
         graphs: of each class.
         outcome: of the graph of all.
+        schedules: of each class.
         ids: event_id of each task, by class.
         edges: all, binding or none.
     """
@@ -146,11 +148,12 @@ def meeting_flows(
                     "task": tasks[met],
                     "who": np.full(len(met), number),
                     "target_event": ids[number][met],
+                    "is_held": schedules[number].blocker[met] < 0,
                 }
             )
         )
     pairs = pl.concat(waits).join(pl.concat(comers), on="task", maintain_order="left_right")
-    is_wanted = {"all": pl.lit(True), "binding": pl.col("is_binding"), "none": pl.lit(False)}
+    is_wanted = {"all": pl.lit(True), "binding": pl.col("is_binding") & pl.col("is_held"), "none": pl.lit(False)}
     rows = pairs.filter((pl.col("of") != pl.col("who")) & is_wanted[edges])
     return {
         "source_event": rows["source_event"],
