@@ -69,6 +69,20 @@ EXECUTION = typer.Option(
 EDGES = typer.Option(
     "--edges", help="Dependencies to keep; by default all, up to 20 M events, then binding."
 )
+INSTANCES = typer.Option(
+    "--instances", min=1, help="So many of that system, joined by its network."
+)
+PLACEMENT = typer.Option(
+    "--placement",
+    metavar="packed|spread|FILE.csv",
+    help="Where ranks are: packed fills chip after chip, spread puts one on each chip in turn; a table has the columns rank, chip, core.",
+)
+LNC = typer.Option(
+    "--lnc",
+    min=1,
+    max=2,
+    help="Physical cores of a rank's logical core; by default 1 for one rank, else 2 from Trainium2 on.",
+)
 REPRODUCIBLE = typer.Option("--reproducible", help="Leave out dates, paths and the command.")
 FORCE = typer.Option("--force", help="Replace an output that is there already.")
 TRACE = typer.Argument(metavar="TRACE", help="A trace directory, NAME.trnprof.")

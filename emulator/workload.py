@@ -44,7 +44,8 @@ class CollectiveCall:
         nbytes: the full buffer as nccl-tests counts it: the input of all_reduce and reduce_scatter, the output of all_gather, a rank's send
             buffer of all_to_all; what is sent for the others.
         root: position in the group of who broadcasts, sends (or, of a receive, of whom it is received).
-        target: position in the group of who receives what is sent, -1 where it is not from one to one.
+        target: position in the group of who receives what is sent, -1 where it is not from one to one. Of a permute: where the root's
+            buffer goes; that of each other rank goes as far along the group, to the next one for -1.
         sent_bytes: of a ragged all_to_all, what this rank sends to each position; empty where all get the same.
     """
 
