@@ -15,6 +15,7 @@ from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_
 from trnprof.emulator.capture.store import holds_workload, load_workload, save_workload
 from trnprof.emulator.capture.torchrun import RankCommand, rank_command
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
+from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.placement import place_ranks
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
@@ -40,6 +41,8 @@ class Timing:
         reproducible: leave out what differs between two runs.
         placement: of ranks: packed, spread or a table.
         lnc: physical cores a rank, None for the system's own.
+        faults: ranks, chips and links that are not as they should be.
+        fold: emulate equal ranks once.
     """
 
     execution: str
@@ -47,6 +50,8 @@ class Timing:
     reproducible: bool
     placement: str
     lnc: int | None
+    faults: Faults = NO_FAULTS
+    fold: bool = True
 
 
 def record_command(
@@ -204,6 +209,8 @@ def _emulate_into(
         on_forecast=_tell_forecast,
         placement=timing.placement,
         lnc=timing.lnc,
+        faults=timing.faults,
+        fold=timing.fold,
     )
     write_manifest(
         directory,
