@@ -135,4 +135,6 @@ def _reckon(
                 key = (number, call.group) if place < 0 else place
                 used.setdefault(key, []).append(ranks[number].cost(call))
     if len({each.kind for each in classes}) > 1 and used:
-        costs.part_links([list({id(cost): cost for cost in each}.values()) for each in used.values()])
+        costs.part_links(
+            [list({id(cost): cost for cost in each}.values()) for each in used.values()]
+        )

@@ -155,9 +155,7 @@ def _steps(each: Emulated) -> Iterator[tuple[WorkloadStep, int, Sequence[Operati
         first = last
 
 
-def run_step(
-    writer: TraceWriter, stages: Sequence[Stage], progress: Progress, edges: str
-) -> None:
+def run_step(writer: TraceWriter, stages: Sequence[Stage], progress: Progress, edges: str) -> None:
     """Schedule one step and write it."""
     for stage in stages:
         _write_ops(writer, stage, progress)
@@ -168,9 +166,7 @@ def run_step(
     event_of = np.zeros(len(joint.graph), np.uint64)
     for tasks, own in zip(reversed(joint.tasks), reversed(ids), strict=True):
         event_of[tasks] = own
-    schedules = [
-        part_of(joint, i, part.graph, outcome, event_of) for i, part in enumerate(parts)
-    ]
+    schedules = [part_of(joint, i, part.graph, outcome, event_of) for i, part in enumerate(parts)]
     for stage, own in zip(stages, schedules, strict=True):
         times, levels = stage.of.hbm.advance(
             stage.operations, stage.first, stage.lowered, own, stage.of.end_ps

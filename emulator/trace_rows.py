@@ -27,7 +27,9 @@ from trnprof.emulator.taskgraph import Schedule, TaskGraph
 
 I64 = NDArray[np.int64]
 _IS_ENGINE = np.array([name in ENGINES for name in SERVERS])
-_REASONS = np.array(["", "data", "buffer", "queue", "semaphore", "engine", "link", "collective", "peer"])
+_REASONS = np.array(
+    ["", "data", "buffer", "queue", "semaphore", "engine", "link", "collective", "peer"]
+)
 _NONE, _DATA, _BUFFER, _QUEUE, _SEMAPHORE, _ENGINE, _LINK, _COLLECTIVE, _PEER = range(9)
 
 
@@ -153,7 +155,11 @@ def meeting_flows(
             )
         )
     pairs = pl.concat(waits).join(pl.concat(comers), on="task", maintain_order="left_right")
-    is_wanted = {"all": pl.lit(True), "binding": pl.col("is_binding") & pl.col("is_held"), "none": pl.lit(False)}
+    is_wanted = {
+        "all": pl.lit(True),
+        "binding": pl.col("is_binding") & pl.col("is_held"),
+        "none": pl.lit(False),
+    }
     rows = pairs.filter((pl.col("of") != pl.col("who")) & is_wanted[edges])
     return {
         "source_event": rows["source_event"],

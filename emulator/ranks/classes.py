@@ -75,9 +75,7 @@ def classes_of(
         captured = program.world.rank
         rank = captured if captured in members else members[0]
         own = replace(program, groups=_groups_for(program, rank, colours), others=())
-        classes.append(
-            RankClass(own, rank, members, colours[rank], speeds[rank], late[rank])
-        )
+        classes.append(RankClass(own, rank, members, colours[rank], speeds[rank], late[rank]))
     return tuple(sorted(classes, key=lambda each: each.rank))
 
 
@@ -146,9 +144,7 @@ def _members(colours: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(ranks) for ranks in members.values()]
 
 
-def _groups_for(
-    program: Workload, rank: int, colours: Sequence[int]
-) -> tuple[ProcessGroup, ...]:
+def _groups_for(program: Workload, rank: int, colours: Sequence[int]) -> tuple[ProcessGroup, ...]:
     """A program's groups as a rank has them; siblings are those with as many ranks of each class."""
     groups = []
     for group, own in zip(program.groups, _groups_of(program, rank), strict=True):

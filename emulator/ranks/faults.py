@@ -76,7 +76,9 @@ class Faults:
                 )
         for rank, delay in self.late_ns.items():
             if delay < 0:
-                raise SystemDescriptionError(f"rank {rank} is late by {delay} ns: expected 0 or more")
+                raise SystemDescriptionError(
+                    f"rank {rank} is late by {delay} ns: expected 0 or more"
+                )
 
     def told(self) -> dict[str, object]:
         """For the manifest: what is wrong, under the names of the options."""

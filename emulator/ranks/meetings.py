@@ -86,7 +86,9 @@ def _check_all_come(classes: Sequence[RankClass], meetings: Meetings) -> None:
         guests = meetings.guests[place]
         lists = [calls[guest].get((place, step), []) for guest in guests]
         for ordinal in range(max(map(len, lists))):
-            comes = {g: ops[ordinal] for g, ops in zip(guests, lists, strict=True) if ordinal < len(ops)}
+            comes = {
+                g: ops[ordinal] for g, ops in zip(guests, lists, strict=True) if ordinal < len(ops)
+            }
             first = min(comes)
             for guest in guests:
                 _check_pair(classes, (first, comes[first]), (guest, comes.get(guest)), ordinal)
@@ -110,7 +112,9 @@ def _check_pair(
         )
     found = match.collective
     if found.kind != call.kind:
-        raise CaptureError(f"{known}, the {name}, meets {describe(classes[second], match)}: not the same")
+        raise CaptureError(
+            f"{known}, the {name}, meets {describe(classes[second], match)}: not the same"
+        )
     if found.nbytes != call.nbytes and call.kind != ALL_TO_ALL:
         raise CaptureError(
             f"{known}, the {name}, is of {call.nbytes:,} bytes, {describe(classes[second], match)} of {found.nbytes:,}"

@@ -49,9 +49,7 @@ def _with_pairs(program: Workload, owner: Sequence[int]) -> Workload:
     return replace(program, operations=tuple(operations), groups=made)
 
 
-def _crossing(
-    call: CollectiveCall, group: ProcessGroup, owner: Sequence[int]
-) -> tuple[int, ...]:
+def _crossing(call: CollectiveCall, group: ProcessGroup, owner: Sequence[int]) -> tuple[int, ...]:
     """Positions of sender and receiver, where they run different programs; else nothing."""
     if call.kind != SEND_RECV:
         return ()
