@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trnprof.emulator.prepare import prepare
 from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.meetings import named_ranks
 from trnprof.emulator.ranks.placement import PACKED
-from trnprof.emulator.prepare import prepare
 from trnprof.emulator.run_step import (
     Emulated,
     Progress,

@@ -116,28 +116,35 @@ class Stage:
 
 
 def steps(progress: Progress) -> Iterator[list[Stage]]:
-    """Each step of all classes that have one, lowered."""
-    waiting = [(each, _steps(each)) for each in progress.classes]
-    heads = [(each, rest, next(rest, None)) for each, rest in waiting]
+    """Each step of all classes that have one, lowered; once for ranks that are equal."""
+    heads = []
+    for each in progress.classes:
+        rest = _steps(each)
+        heads.append((each, rest, next(rest, None)))
     while any(head for *_, head in heads):
         number = min(head[0].step for *_, head in heads if head)
-        stages, following = [], []
+        stages: list[Stage] = []
+        following = []
+        lowered: dict[int, LoweredStep] = {}
         for each, rest, head in heads:
             if head and head[0].step == number:
                 step, first, operations = head
-                lowered = lower_step(
-                    progress.system,
-                    operations,
-                    first,
-                    each.lifetimes,
-                    progress.execution,
-                    each.ranks,
-                )
-                stages.append(Stage(each, step, first, operations, lowered))
+                kind = each.source.kind
+                if kind not in lowered:
+                    lowered[kind] = _lower(progress, each, first, operations)
+                stages.append(Stage(each, step, first, operations, lowered[kind]))
                 head = next(rest, None)
             following.append((each, rest, head))
         heads = following
         yield stages
+
+
+def _lower(
+    progress: Progress, each: Emulated, first: int, operations: Sequence[Operation]
+) -> LoweredStep:
+    return lower_step(
+        progress.system, operations, first, each.lifetimes, progress.execution, each.ranks
+    )
 
 
 def _steps(each: Emulated) -> Iterator[tuple[WorkloadStep, int, Sequence[Operation]]]:
@@ -164,28 +171,34 @@ def run_step(writer: TraceWriter, stages: Sequence[Stage], progress: Progress, e
     outcome = _schedule(joint, stages, progress)
     ids = [_reserve(writer, len(stage.lowered.tasks)) for stage in stages]
     event_of = np.zeros(len(joint.graph), np.uint64)
-    for tasks, own in zip(reversed(joint.tasks), reversed(ids), strict=True):
-        event_of[tasks] = own
-    schedules = [part_of(joint, i, part.graph, outcome, event_of) for i, part in enumerate(parts)]
+    for tasks, events in zip(reversed(joint.tasks), reversed(ids), strict=True):
+        event_of[tasks] = events
+    if len(joint.graph):
+        progress.servers = carry_state(outcome.state, event_of.astype(np.int64))
+    graphs = [part.graph for part in parts]
+    schedules = [part_of(joint, i, graph, outcome, event_of) for i, graph in enumerate(graphs)]
+    _write_memory(writer, stages, schedules)
+    for number, stage in enumerate(stages):
+        own = graphs[number], schedules[number], ids[number], joint.is_met[number]
+        _write_events(writer, stage, *own, edges)
+        progress.events += len(graphs[number])
+        _note_coverage(progress, stage, graphs[number])
+    if any(met.any() for met in joint.is_met):
+        writer.append_flows(meeting_flows(joint, graphs, outcome, schedules, ids, edges))
+    for number, stage in enumerate(stages):
+        _write_links(writer, stage, schedules[number], joint.is_first[number], progress)
+        _finish_step(writer, stage, schedules[number], ids[number])
+
+
+def _write_memory(
+    writer: TraceWriter, stages: Sequence[Stage], schedules: Sequence[Schedule]
+) -> None:
+    """Samples of the HBM occupancy of each class."""
     for stage, own in zip(stages, schedules, strict=True):
         times, levels = stage.of.hbm.advance(
             stage.operations, stage.first, stage.lowered, own, stage.of.end_ps
         )
         count_hbm(writer, stage.of.counter, times, levels)
-    for number, stage in enumerate(stages):
-        graph, own = parts[number].graph, schedules[number]
-        _write_events(writer, stage, graph, own, ids[number], joint.is_met[number], edges)
-        progress.events += len(graph)
-        _note_coverage(progress, stage, graph)
-    if any(met.any() for met in joint.is_met):
-        graphs = [part.graph for part in parts]
-        writer.append_flows(meeting_flows(joint, graphs, outcome, schedules, ids, edges))
-    if len(joint.graph):
-        progress.servers = carry_state(outcome.state, event_of.astype(np.int64))
-    for number, stage in enumerate(stages):
-        _write_links(writer, stage, schedules[number], joint.is_first[number], progress)
-    for stage, own, events in zip(stages, schedules, ids, strict=True):
-        _finish_step(writer, stage, own, events)
 
 
 def _part(stage: Stage) -> Part:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trnprof.emulator.ranks.costs import CollectiveCosts
-from trnprof.emulator.ranks.faults import Faults
 from trnprof.emulator.ranks.pairs import with_pairs
 from trnprof.emulator.ranks.ranks import check_call
 from trnprof.emulator.workload import CollectiveCall, ProcessGroup, Workload

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +125,7 @@ def join(parts: Sequence[Part], server_count: int) -> JointGraph:
         met[rows] = True
     is_first = at == np.arange(len(at))
     task = (np.cumsum(is_first) - 1)[at]
-    own = [slice(a, b) for a, b in zip(bases, bases[1:], strict=False)]
+    own = [slice(a, b) for a, b in pairwise(bases)]
     return JointGraph(
         _joined(parts, bases, task, is_first, server_count),
         tuple(task[each] for each in own),

@@ -219,7 +219,7 @@ def test_a_degraded_link_slows_the_groups_that_use_it(tmp_path: Path) -> None:
     slow = run(tmp_path / "b", workload, ULTRA, faults=Faults(degraded=(("4-5", 0.25),)), **SPREAD)
     (before,) = streams(sound)["duration_ns"]
     assert slow.trace.validate() == []
-    longest = {r: d for r, d in streams(slow).select("rank", "duration_ns").rows()}
+    longest = dict(streams(slow).select("rank", "duration_ns").rows())
     hit = [rank for rank, others in members(slow).items() if set(others) & {4, 5, 6, 7}]
     assert [r for r, length in longest.items() if length > before] == hit
     assert all(longest[r] > 1.5 * before for r in hit)
