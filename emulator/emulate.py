@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trnprof.emulator.prepare import prepare
+from trnprof.emulator.prepare import Prepared, prepare
 from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.meetings import named_ranks
 from trnprof.emulator.ranks.placement import PACKED
@@ -111,20 +111,12 @@ def emulate(
     with TraceWriter(
         trace_path, writer="emulator", clocks=clocks, reproducible=reproducible
     ) as writer:
-        writer.add_tracks(progress.plan.rows)
-        if ready.groups:
-            writer.add_groups(ready.groups)
-        writer.set_peaks(peak_rows(system))
-        writer.add_ops(ready.modules)
-        for each in progress.classes:
-            count_hbm(writer, each.counter, [0], [float(each.hbm.occupied_bytes)])
-        is_first = True
-        for stages in steps(progress):
-            if is_first:
+        _write_tables(writer, ready)
+        for number, stages in enumerate(steps(progress)):
+            if number == 0:
                 forecast = _forecast(stages, trace_path)
                 on_forecast(forecast)
                 edges = edges or ("all" if forecast.events <= ALL_EDGES_LIMIT else "binding")
-                is_first = False
             run_step(writer, stages, progress, edges or "all")
         finish(writer, progress)
     return Emulation(
@@ -133,6 +125,18 @@ def emulate(
         device_ns=to_whole_ns(progress.end_ps),
         details=_details(workload, execution, progress),
     )
+
+
+def _write_tables(writer: TraceWriter, ready: Prepared) -> None:
+    """What is known before the first step."""
+    progress = ready.progress
+    writer.add_tracks(progress.plan.rows)
+    if ready.groups:
+        writer.add_groups(ready.groups)
+    writer.set_peaks(peak_rows(progress.system))
+    writer.add_ops(ready.modules)
+    for each in progress.classes:
+        count_hbm(writer, each.counter, [0], [float(each.hbm.occupied_bytes)])
 
 
 def _forecast(stages: Sequence[Stage], path: Path) -> Forecast:

@@ -126,34 +126,26 @@ def meeting_flows(
         edges: all, binding or none.
     """
     waits, comers = [], []
-    for number, (graph, tasks, is_met) in enumerate(
-        zip(graphs, joint.tasks, joint.is_met, strict=True)
-    ):
+    for number, (graph, tasks) in enumerate(zip(graphs, joint.tasks, strict=True)):
         targets, sources = dependency_pairs(graph)
-        kept = np.flatnonzero(is_met[targets])
+        kept = np.flatnonzero(joint.is_met[number][targets])
         task, source = tasks[targets[kept]], tasks[sources[kept]]
-        waits.append(
-            pl.DataFrame(
-                {
-                    "task": task,
-                    "of": np.full(len(kept), number),
-                    "source_event": ids[number][sources[kept]],
-                    "lag_ns": to_ns(graph.lag_ps[kept]),
-                    "is_binding": (outcome.blocker[task] == source),
-                }
-            )
-        )
-        met = np.flatnonzero(is_met)
-        comers.append(
-            pl.DataFrame(
-                {
-                    "task": tasks[met],
-                    "who": np.full(len(met), number),
-                    "target_event": ids[number][met],
-                    "is_held": schedules[number].blocker[met] < 0,
-                }
-            )
-        )
+        wait = {
+            "task": task,
+            "of": np.full(len(kept), number),
+            "source_event": ids[number][sources[kept]],
+            "lag_ns": to_ns(graph.lag_ps[kept]),
+            "is_binding": outcome.blocker[task] == source,
+        }
+        met = np.flatnonzero(joint.is_met[number])
+        comer = {
+            "task": tasks[met],
+            "who": np.full(len(met), number),
+            "target_event": ids[number][met],
+            "is_held": schedules[number].blocker[met] < 0,
+        }
+        waits.append(pl.DataFrame(wait))
+        comers.append(pl.DataFrame(comer))
     pairs = pl.concat(waits).join(pl.concat(comers), on="task", maintain_order="left_right")
     is_wanted = {
         "all": pl.lit(True),

@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 
 from trnprof.cli.options import (
+    DEGRADE,
     EDGES,
     EXECUTION,
+    FAIL,
+    FOLD,
     FORCE,
     INSTANCES,
     LNC,
     PLACEMENT,
     REPRODUCIBLE,
+    SKEW,
+    SLOW,
     SYSTEM,
     TRACE,
     Edges,
@@ -31,32 +36,11 @@ def emulate(
     lnc: Annotated[int | None, LNC] = None,
     execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
     edges: Annotated[Edges | None, EDGES] = None,
-    slow: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="rank=7:0.8",
-            help="A rank whose engines, DMA and HBM run at 0.8 of their speed; chip=7:0.8: all ranks of a chip, and its links.",
-        ),
-    ] = None,
-    skew: Annotated[
-        list[str] | None,
-        typer.Option(metavar="rank=5:40us", help="A rank that begins late."),
-    ] = None,
-    degrade: Annotated[
-        list[str] | None,
-        typer.Option(metavar="link=3-7:0.5", help="A link with half its bandwidth (3>7: one way)."),
-    ] = None,
-    fail: Annotated[
-        list[str] | None,
-        typer.Option(metavar="link=3-7", help="A link that is not there: routes go round it."),
-    ] = None,
-    fold: Annotated[
-        bool,
-        typer.Option(
-            "--fold/--no-fold",
-            help="Emulate one of the ranks that are equal, or each of them: the same answers, at so many times the cost.",
-        ),
-    ] = True,
+    slow: Annotated[list[str] | None, SLOW] = None,
+    skew: Annotated[list[str] | None, SKEW] = None,
+    degrade: Annotated[list[str] | None, DEGRADE] = None,
+    fail: Annotated[list[str] | None, FAIL] = None,
+    fold: Annotated[bool, FOLD] = True,
     reproducible: Annotated[bool, REPRODUCIBLE] = False,
     force: Annotated[bool, FORCE] = False,
 ) -> None:

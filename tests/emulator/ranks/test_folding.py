@@ -19,6 +19,7 @@ from trnprof.emulator.ranks.faults import Faults
 from trnprof.emulator.system import load_system
 from trnprof.emulator.workload import Operation, Workload
 from trnprof.tracer.errors import FabricError, SystemDescriptionError
+from trnprof.tracer.reader import open_trace
 
 ULTRA = load_system("trn2-ultra")
 SPREAD = {"placement": "spread", "lnc": 1}
@@ -135,6 +136,30 @@ def test_links_carry_the_same(tmp_path: Path) -> None:
     folded, each = check_folding(tmp_path, pipeline("gpipe", 2, 2, copies=3), **SPREAD)
     assert len(on_links(folded)) > 0
     assert_frame_equal(on_links(folded), on_links(each))
+
+
+@pytest.mark.parametrize("lnc", [1, 2])
+def test_an_expanded_trace_has_the_rows_of_all(tmp_path: Path, lnc: int) -> None:
+    """Those of a folded run, repeated, are those of a run in which every rank was emulated."""
+    workload = pipeline("1f1b", 2, 2, copies=3, steps=2)
+    folded = run(tmp_path / "folded", workload, ULTRA, lnc=lnc)
+    each = run(tmp_path / "each", workload, ULTRA, lnc=lnc, fold=False)
+    ends = pl.col("start_ns") + pl.col("duration_ns")
+    shown = []
+    for path in (folded.trace.path, each.trace.path):
+        trace = open_trace(path, expand=True)
+        assert trace.tracks["replica_of"].null_count() == len(trace.tracks)
+        assert trace.tracks["replica_count"].unique().to_list() == [1]
+        tracks = trace.tracks.select("track_id", "rank", "chip", "core", track="name")
+        rows = trace.events.with_columns(end_ns=ends).collect().join(tracks, on="track_id")
+        shown.append(
+            rows.select("rank", "chip", "core", "track", "start_ns", "end_ns", "bytes").sort(
+                pl.all()
+            )
+        )
+    assert_frame_equal(*shown)
+    steps = open_trace(folded.trace.path, expand=True).steps.sort("rank", "step")
+    assert_frame_equal(steps, each.trace.steps.sort("rank", "step"))
 
 
 # ---- faults
