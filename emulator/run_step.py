@@ -14,7 +14,15 @@ from trnprof.emulator.lowering.residency import Lifetimes
 from trnprof.emulator.lowering.step import LoweredStep, lower_step
 from trnprof.emulator.op_rows import operation_rows
 from trnprof.emulator.ranks.classes import RankClass
-from trnprof.emulator.ranks.joint import JointGraph, Part, join, part_of, places_of, slowed
+from trnprof.emulator.ranks.joint import (
+    JointGraph,
+    Part,
+    join,
+    part_of,
+    places_of,
+    slowed,
+    stuck,
+)
 from trnprof.emulator.ranks.links import link_columns, used_links
 from trnprof.emulator.ranks.meetings import Meetings, describe
 from trnprof.emulator.ranks.ranks import Ranks
@@ -218,29 +226,29 @@ def _schedule(joint: JointGraph, stages: Sequence[Stage], progress: Progress) ->
     Raises:
         CaptureError: ranks wait for each other.
     """
-    if len(stages) == 1:
-        return schedule(joint.graph, progress.servers)
-
-    def name(task: int) -> str:
-        return _name(joint, stages, task)
-
     try:
-        return schedule(joint.graph, progress.servers, name)
-    except GraphError as error:
-        raise CaptureError(
-            f"ranks wait for each other, none can go on: {error}; the programs of these ranks do not fit together"
-        ) from None
+        return schedule(joint.graph, progress.servers)
+    except GraphError:
+        is_stuck = stuck(joint.graph)
+        if not is_stuck.any():
+            raise
+    waiting = [
+        _first_stuck(stage, is_stuck[tasks] & is_met)
+        for stage, tasks, is_met in zip(stages, joint.tasks, joint.is_met, strict=True)
+    ]
+    raise CaptureError(
+        f"ranks wait for each other, none can go on: {'; '.join(filter(None, waiting))}; check in which order these ranks send and receive"
+    )
 
 
-def _name(joint: JointGraph, stages: Sequence[Stage], task: int) -> str:
-    """A task as an error calls it: its operation, and whose."""
-    for stage, own in zip(stages, joint.tasks, strict=True):
-        local = np.flatnonzero(own == task)
-        if len(local):
-            labels = list(stage.lowered.tasks.labels)
-            label = labels[stage.lowered.tasks.label_ids[int(local[0])]]
-            return describe(stage.of.source, stage.operations[label.op - stage.first])
-    raise AssertionError(task)
+def _first_stuck(stage: Stage, is_stuck: NDArray[np.bool_]) -> str:
+    """The first collective in which a class waits for ever, as errors call it; nothing if there is none."""
+    tasks = np.flatnonzero(is_stuck)
+    if not len(tasks):
+        return ""
+    labels = list(stage.lowered.tasks.labels)
+    label = labels[stage.lowered.tasks.label_ids[int(tasks[0])]]
+    return describe(stage.of.source, stage.operations[label.op - stage.first])
 
 
 def _write_ops(writer: TraceWriter, stage: Stage, progress: Progress) -> None:

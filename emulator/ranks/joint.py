@@ -235,5 +235,27 @@ def _own_first(part: Schedule, graph: TaskGraph, is_met: NDArray[np.bool_]) -> S
     return replace(part, blocker=np.where(lowest < len(graph), lowest, part.blocker))
 
 
+def stuck(graph: TaskGraph) -> NDArray[np.bool_]:
+    """bool[tasks], those that can never start: on a cycle of dependencies and queues, or behind one."""
+    held = graph.in_order[graph.server_ids]
+    order = np.argsort(graph.server_ids[held], kind="stable")
+    queue = graph.server_ids[held][order]
+    owner = _owners(graph.server_offsets)[held][order]
+    follows = queue[1:] == queue[:-1]
+    sources = np.concatenate([graph.dependencies, owner[:-1][follows]])
+    targets = np.concatenate([_owners(graph.dependency_offsets), owner[1:][follows]])
+    behind = np.argsort(sources, kind="stable")
+    offsets = offsets_of(np.bincount(sources, minlength=len(graph)))
+    pending = np.bincount(targets, minlength=len(graph))
+    ready = np.flatnonzero(pending == 0).tolist()
+    while ready:
+        task = ready.pop()
+        for target in targets[behind[offsets[task] : offsets[task + 1]]].tolist():
+            pending[target] -= 1
+            if pending[target] == 0:
+                ready.append(target)
+    return pending > 0
+
+
 def _owners(offsets: I64) -> I64:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

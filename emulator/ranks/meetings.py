@@ -107,7 +107,7 @@ def _check_pair(
     name = f"{_ordinal(ordinal)} of group {classes[first].program.groups[call.group].name!r} in this step"
     if match is None or match.collective is None:
         raise CaptureError(
-            f"{known}, the {name}: {named_ranks(classes[second].members)} never come, so all wait for ever; the programs of these "
+            f"{known}, the {name}: {named_ranks(classes[second].members)} never come to it, so all wait for ever; the programs of these "
             "ranks do not fit together: check who sends and who receives"
         )
     found = match.collective

@@ -308,7 +308,7 @@ def test_exchanges_posted_together_do_not_wait_for_each_other(
                 [receive(X, 1, 0), mm(X, Y), send(Y, 0, 1)],
                 [receive(X, 0, 1), mm(X, Y), send(Y, 1, 0)],
             ),
-            r"ranks wait for each other.*pipe.py:9",
+            r"ranks wait for each other, none can go on: send_recv of rank 0 \(c10d::recv_, step 0, pipe.py:9\); send_recv of rank 1 ",
         ),
     ],
     ids=["nobody receives", "nobody sends", "other bytes", "another collective", "each waits"],
@@ -319,3 +319,61 @@ def test_programs_that_do_not_fit_are_refused(
     with pytest.raises(CaptureError, match=message) as error:
         emulated(tmp_path / "t", together(*programs))
     assert "\n" not in str(error.value)
+
+
+# ---- other parallelism within stages
+
+
+def test_stages_do_not_wait_for_each_others_groups(tmp_path: Path) -> None:
+    """Pairs of ranks on a ring of four chips, two of each stage, all named as siblings: each stage's sums are its own."""
+    pairs = ((0, 1), (2, 3))
+    large = collective("all_reduce", 400_000_000, [X], [Y])
+    programs = []
+    for own in pairs:
+        groups = (ProcessGroup("tp", own, pairs),)
+        made = program([large, large])
+        programs.append(replace(made, groups=groups, world=World(4, own[0], own)))
+    done = emulated(tmp_path / "t", replace(programs[0], others=(programs[1],)))
+    assert done.trace.validate() == []
+    events = on_lanes(done, "collective_stream").sort("rank", "start_ns")
+    assert events["rank"].to_list() == [0, 0, 2, 2]
+    assert events["start_ns"][0] == events["start_ns"][2] == 0
+    assert events["end_ns"][1] == events["end_ns"][3] == done.outcome.device_ns
+    costs = CollectiveCosts(ULTRA.machine, tuple(range(64)))
+    call = large.collective
+    assert call is not None
+    alone = costs.cost(call, ((0, 1),)).duration_ps / 1000
+    assert events["duration_ns"].to_list() == pytest.approx([alone] * 4, abs=1)
+
+
+def test_groups_that_share_links_take_turns(tmp_path: Path) -> None:
+    """Chips 0 and 2 of a ring of four reach each other over 1 or 3, as those two do over 2 or 0."""
+    programs = []
+    for own in ((0, 2), (1, 3)):
+        made = program([collective("all_gather", 400_000_000, [X], [Y])])
+        groups = (ProcessGroup("tp", own, (own,)),)
+        programs.append(replace(made, groups=groups, world=World(4, own[0], own)))
+    done = emulated(tmp_path / "t", replace(programs[0], others=(programs[1],)))
+    assert done.trace.validate() == []
+    first, second = on_lanes(done, "collective_stream").sort("start_ns").iter_rows(named=True)
+    assert second["wait_reason"] == "link"
+    assert second["blocked_by"] == first["event_id"]
+    busy = on_lanes(done, "link").filter(pl.col("start_ns") == first["start_ns"])
+    assert second["start_ns"] == busy["end_ns"].max()
+
+
+def test_memory_is_each_stages_own(tmp_path: Path) -> None:
+    small, large = ref(1, 1000), ref(1, 2_000_000)
+    programs = together([op("relu_", [small], [small])], [op("relu_", [large], [large])])
+    huge = ref(7, 60_000, 60_000, role="parameter")
+    late = replace(programs.others[0], resident=(huge,))
+    done = emulated(tmp_path / "t", replace(programs, others=(late,)))
+    classes = done.outcome.details["rank_classes"]
+    assert [c["hbm_peak_bytes"] for c in classes] == [4000, huge.nbytes + large.nbytes]
+    (note,) = done.outcome.details["notes"]
+    assert note.startswith("does not fit: HBM of rank 1 peaks at 14.4")
+    counters = done.trace.counters.collect().join(
+        done.trace.tracks.select("track_id", "rank"), on="track_id"
+    )
+    peaks = counters.group_by("rank").agg(pl.col("value").max()).sort("rank")
+    assert peaks.rows() == [(0, 4000.0), (1, float(huge.nbytes + large.nbytes))]
