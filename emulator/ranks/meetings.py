@@ -107,8 +107,8 @@ def _check_pair(
     name = f"{_ordinal(ordinal)} of group {classes[first].program.groups[call.group].name!r} in this step"
     if match is None or match.collective is None:
         raise CaptureError(
-            f"{known}, the {name}: {named_ranks(classes[second].members)} never come to it, so all wait for ever; the programs of these "
-            "ranks do not fit together: check who sends and who receives"
+            f"{known}, the {name}: nothing from {named_ranks(classes[second].members)} matches it, so it would wait for ever; the "
+            "programs of these ranks do not fit together: check who sends and who receives"
         )
     found = match.collective
     if found.kind != call.kind:
