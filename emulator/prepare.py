@@ -87,7 +87,7 @@ def prepare(
     )
     for each in emulated:
         each.hbm.start(each.source.program.resident)
-    progress = Progress(system, execution, emulated, meetings, plan, server_count, module_ids)
+    progress = Progress(system, execution, emulated, plan, server_count, module_ids)
     return Prepared(progress, groups, modules)
 
 

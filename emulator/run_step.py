@@ -24,7 +24,7 @@ from trnprof.emulator.ranks.joint import (
     stuck,
 )
 from trnprof.emulator.ranks.links import link_columns, used_links
-from trnprof.emulator.ranks.meetings import Meetings, describe
+from trnprof.emulator.ranks.meetings import describe
 from trnprof.emulator.ranks.ranks import Ranks
 from trnprof.emulator.ranks.tracks import TrackPlan, link_tracks
 from trnprof.emulator.scheduler import carry_state, schedule
@@ -81,7 +81,6 @@ class Progress:
         system: the machine.
         execution: ``fused`` or ``eager``.
         classes: by the rank that is emulated.
-        meetings: where they meet.
         plan: tracks.
         server_count: of all servers.
         module_ids: op_id by module path.
@@ -95,7 +94,6 @@ class Progress:
     system: System
     execution: str
     classes: tuple[Emulated, ...]
-    meetings: Meetings
     plan: TrackPlan
     server_count: int
     module_ids: dict[str, int]

@@ -52,6 +52,10 @@ def test_a_slow_rank_parts_its_row_its_column_and_the_rest() -> None:
     assert [set(m) for m in members(program_on(4, 4), slow)] == [rest, column, row, {5}]
 
 
+def test_a_rank_that_is_as_fast_as_the_others_is_one_of_them() -> None:
+    assert members(program_on(4, 4), Faults(slow_ranks={5: 1.0})) == [tuple(range(16))]
+
+
 @pytest.mark.parametrize("faults", [Faults(slow_chips={5: 0.5}), Faults(late_ns={5: 1000})])
 def test_slow_chips_and_late_ranks_part_likewise(faults: Faults) -> None:
     assert {5} in [set(m) for m in members(program_on(4, 4), faults)]
