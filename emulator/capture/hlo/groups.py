@@ -12,6 +12,7 @@ partitions, or flattened ids replica x partitions + partition, which are ranks h
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def _mesh_groups(proto: Any) -> Groups:
 def _split(parts: list[int], before: int, size: int) -> list[int]:
     """Cut an axis at ``before`` and at ``before * size``, where it is not cut yet."""
     cuts = sorted({*np.cumprod([1, *parts]).tolist(), before, before * size})
-    return [b // a for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [b // a for a, b in pairwise(cuts)]
 
 
 def _rows(numbers: np.ndarray[Any, Any]) -> Groups:

@@ -10,7 +10,7 @@ from trnprof.emulator.capture.hlo.module import Instruction, Module
 from trnprof.emulator.capture.hlo.names import is_differentiated
 from trnprof.emulator.capture.hlo.order import heavy_computations, program_order
 from trnprof.emulator.capture.hlo.roles import roles_of
-from trnprof.emulator.capture.hlo.values import BACKWARD, Groups, Value, Walk
+from trnprof.emulator.capture.hlo.values import BACKWARD, FORWARD, Groups, Value, Walk
 from trnprof.emulator.workload import Operation, TensorRef
 
 
@@ -23,6 +23,7 @@ class Program:
         operations: their tensors are numbered: parameters first, then constants and what is made; ``freed`` tells what died within.
         parameters: tensors of the arguments.
         results: tensors of the results; None of what has no memory.
+        phases: in which each result was made.
         constants: tensors that are part of the program.
         left: what dies when the last operation has run.
         groups: own ranks and those of all groups, by index.
@@ -35,6 +36,7 @@ class Program:
     operations: tuple[Operation, ...]
     parameters: tuple[TensorRef, ...]
     results: tuple[TensorRef | None, ...]
+    phases: tuple[str, ...]
     constants: tuple[TensorRef, ...]
     left: tuple[int, ...]
     groups: tuple[tuple[tuple[int, ...], Groups], ...]
@@ -63,6 +65,7 @@ def program_of(module: Module, replicas: int = 1, partitions: int = 1, rank: int
     root = entry.instructions[entry.root]
     values = result.parts if result.parts is not None else (result,)
     results = tuple(_result(walk, root, value) for value in values)
+    phases = tuple(FORWARD if r is None else walk.origin.get(r.tensor, FORWARD) for r in results)
     operations, results = _take_over(walk.operations, results, parameters, module.aliases)
     roles = roles_of(operations, parameters, [p.op_name for p in entry.parameters])
     held = {r.tensor for r in (*parameters, *walk.constants, *results) if r is not None}
@@ -73,6 +76,7 @@ def program_of(module: Module, replicas: int = 1, partitions: int = 1, rank: int
         tuple(operations),
         tuple(replace(ref, role=roles.get(ref.tensor, ref.role)) for ref in parameters),
         results,
+        phases,
         tuple(walk.constants),
         left,
         tuple(walk.groups),
@@ -88,7 +92,7 @@ def program_of(module: Module, replicas: int = 1, partitions: int = 1, rank: int
 
 
 def _result(walk: Walk, root: Instruction, value: Value) -> TensorRef | None:
-    """Where a result lies: memory of its own, also of what is a view of an argument."""
+    """Where a result lies; what is only known or broadcast is written out."""
     if not value.shape.dtype:
         return None
     value = walk.stored(root, value)
