@@ -22,6 +22,7 @@ from trnprof.emulator.capture.calls import CALL
 from trnprof.emulator.capture.hlo.program import Program
 from trnprof.emulator.capture.host_spans import HostSpans
 from trnprof.emulator.capture.jax_arrays import Arrays, array_of
+from trnprof.emulator.capture.jax_fake import FakeArrays, runs_truly
 from trnprof.emulator.capture.jax_groups import mesh_of, process_group
 from trnprof.emulator.capture.jax_programs import Compiled, Programs
 from trnprof.emulator.capture.jax_rows import Template
@@ -38,6 +39,9 @@ MINIMUM: Final = (0, 6, 0)
 """The oldest JAX that was tried."""
 _DEVICES: Final = "--xla_force_host_platform_device_count"
 _RANK: Final = 0
+_FAKE: Final = (
+    "large functions of JAX were compiled but not run: values that the program asked for are 0"
+)
 
 
 def start_capture(settings: Settings) -> JaxCapture:
@@ -64,6 +68,8 @@ class JaxCapture:
         self.state = "ready"  # then recording, or off
         self._templates: dict[int, Template] = {}
         self._groups: dict[tuple[Any, ...], int] = {}
+        self._fakes: Any = FakeArrays() if settings.fake else None
+        self._fake_numbers: set[int | None] = set()
         self._elsewhere = 0
         self._lock = threading.RLock()
         self._earlier_exception = getattr(sys, "last_value", None)
@@ -117,11 +123,21 @@ class JaxCapture:
         if compiled is None or compiled.program is None:
             self._elsewhere += compiled is not None
             return execute(executed, *args)
+        is_faked = self._is_faked(executed, args)
         self.spans.enter(compiled.program.name)
-        results = execute(executed, *args)
+        results = self._fakes.results(executed) if is_faked else execute(executed, *args)
         self.spans.leave()
         self._guarded(lambda: self._record(compiled, executed, args, results))
+        if is_faked:
+            self._fake_numbers.update(map(self.arrays.number, map(array_of, results)))
         return results
+
+    def _is_faked(self, executed: Any, args: Sequence[Any]) -> bool:
+        """Whether a call only seems to run."""
+        if self._fakes is None:
+            return False
+        numbers = {self.arrays.number(array_of(a)) for a in args}
+        return not runs_truly(executed, not numbers.isdisjoint(self._fake_numbers))
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
         """The action, its failure kept from the program: the capture ends there."""
@@ -148,6 +164,8 @@ class JaxCapture:
             self._check_world()
             self.state = "recording"
         self.log.open()
+        if self._fakes is not None:
+            self.log.note(_FAKE)
         if jax.device_count() > 1:
             self.log.world(jax.device_count(), _RANK)
         if self.settings.steps is not None:

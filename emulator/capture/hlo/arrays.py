@@ -153,14 +153,12 @@ def gather(walk: Walk, ins: Instruction, values: list[Value]) -> Value:
 
 
 def scatter(walk: Walk, ins: Instruction, values: list[Value]) -> Value:
-    """Slices added or written at given places, into the memory of the operand; into zeros, those are part of it."""
+    """Slices added or written at given places, into the memory of the operand."""
     count = (len(values) - 1) // 2
     target, indices, update = values[0], values[count], values[count + 1]
     if count > 1:
         return walk.result(ins, "xla::scatter", [v.ref for v in values])
     name = "scatter_add" if applied(walk, ins) == "add" else "index_put"
-    if target.repeats or target.ref is None:
-        return walk.result(ins, name, [update.ref, indices.ref])
     owned = walk.owned(ins, target)
     assert owned.ref is not None
     walk.emit(ins, name + "_", [owned.ref, indices.ref, update.ref], [owned.ref])
