@@ -68,6 +68,7 @@ class JaxCapture:
         self.state = "ready"  # then recording, or off
         self._templates: dict[int, Template] = {}
         self._groups: dict[tuple[Any, ...], int] = {}
+        self._roles: set[int] = set()
         self._fakes: Any = FakeArrays() if settings.fake else None
         self._fake_numbers: set[int | None] = set()
         self._elsewhere = 0
@@ -214,7 +215,7 @@ class JaxCapture:
         arguments = [None] * tokens + arguments
         template = self._template(compiled, program, [*arguments, *results])
         self.log.add(Row("cut", program.name, CALL))
-        rows = template.call(self.arrays, arguments, results, self.steps.number, self._resident)
+        rows = template.call(self.arrays, arguments, results, self.steps.number, self._told)
         for row in rows:
             self.log.add(row)
         self.steps.operations += len(rows)
@@ -241,9 +242,14 @@ class JaxCapture:
             self.log.group(self._groups[key], group)
         return self._groups[key]
 
-    def _resident(self, ref: TensorRef, number: int) -> None:
-        fields = (ref.shape, ref.dtype, ref.nbytes, ref.storage_nbytes, ref.role, ref.contiguous)
-        self.log.residents([(number, *fields)])
+    def _told(self, ref: TensorRef, number: int, is_resident: bool) -> None:
+        """The role of a tensor, when it is news."""
+        if is_resident:
+            fields = (ref.shape, ref.dtype, ref.nbytes, ref.storage_nbytes, ref.role)
+            self.log.residents([(number, *fields, ref.contiguous)])
+        elif number not in self._roles:
+            self.log.role(number, ref.role)
+        self._roles.add(number)
 
     def _end_step(self, number: int, label: str, source: str) -> None:
         self.log.step(number, label, source)

@@ -39,7 +39,7 @@ class Template:
         arguments: Sequence[Any],
         results: Sequence[Any],
         step: int,
-        resident: Callable[[TensorRef, int], object],
+        told: Callable[[TensorRef, int, bool], object],
     ) -> list[Row]:
         """Rows of one call.
 
@@ -48,13 +48,13 @@ class Template:
             arguments: of the call, as the program has its parameters.
             results: what it returned.
             step: the step it belongs to.
-            resident: told of tensors that were there before anything made them.
+            told: of the role of a tensor, its number, and whether it was there before anything made it.
         """
         program = self.program
         first = arrays.new_numbers(self._tensors)
         numbers = list(range(first, first + self._tensors))
-        passing = self._place_arguments(arrays, arguments, numbers, resident)
-        self._place_constants(numbers, resident)
+        passing = self._place_arguments(arrays, arguments, numbers, told)
+        self._place_constants(numbers, told)
         is_update = self._is_update(arrays, numbers)
         dead = arrays.take_dead() if self._rows else []
         rows = self._numbered(numbers, step, dead, is_update)
@@ -81,30 +81,31 @@ class Template:
         arrays: Arrays,
         arguments: Sequence[Any],
         numbers: list[int],
-        resident: Callable[[TensorRef, int], object],
+        told: Callable[[TensorRef, int, bool], object],
     ) -> list[int]:
         """Numbers of the arguments; those of what the host passes by value live for this call."""
         passing = []
         for ref, array in zip(self.program.parameters, arguments, strict=False):
             known = arrays.number(array)
+            is_new = known is None
             if known is not None:
                 numbers[ref.tensor] = known
-                continue
-            if hasattr(array, "sharding"):
+            elif hasattr(array, "sharding"):
                 arrays.adopt(array, numbers[ref.tensor])
-                if ref.role in RESIDENT_ROLES:
-                    resident(ref, numbers[ref.tensor])
             else:
                 passing.append(numbers[ref.tensor])
+                continue
+            if ref.role in RESIDENT_ROLES:
+                told(ref, numbers[ref.tensor], is_new)
         return passing
 
     def _place_constants(
-        self, numbers: list[int], resident: Callable[[TensorRef, int], object]
+        self, numbers: list[int], told: Callable[[TensorRef, int, bool], object]
     ) -> None:
         for ref in self.program.constants:
             if ref.tensor not in self._constants:
                 self._constants[ref.tensor] = numbers[ref.tensor]
-                resident(ref, numbers[ref.tensor])
+                told(ref, numbers[ref.tensor], True)
             numbers[ref.tensor] = self._constants[ref.tensor]
 
     def _is_update(self, arrays: Arrays, numbers: Sequence[int]) -> bool:
