@@ -220,5 +220,5 @@ def test_it_is_emulated_with_its_ranks(tmp_path: Path) -> None:
     assert outcome.details["fallback_ops"] == 0
     assert outcome.details["world_size"] == 8
     calls = sum(exchanged(workload, step).total() for step in range(3))
-    events = open_trace(trace).events().collect()
+    events = open_trace(trace).events.collect()
     assert events.filter(events["category"] == "collective").height >= calls

@@ -120,13 +120,15 @@ class Module:
         name: jit_ and the name of the function.
         computations: by id.
         entry: id of the one that is the program.
-        aliases: place in the result → parameter whose memory it takes over (donated arguments).
+        aliases: place in the result → parameter whose memory it takes over.
+        donors: parameters whose memory any result of their shape may take over.
     """
 
     name: str
     computations: Mapping[int, Computation]
     entry: int
     aliases: Mapping[int, int]
+    donors: tuple[int, ...] = ()
 
 
 def parse_module(data: bytes, *, is_hlo: bool = True) -> Module:
@@ -160,7 +162,8 @@ def parse_module(data: bytes, *, is_hlo: bool = True) -> Module:
         (entry.output_index[0] if entry.output_index else 0): entry.parameter_number
         for entry in proto.aliases.entries
     }
-    return Module(proto.name, computations, proto.entry_id, aliases)
+    donors = tuple(sorted(entry.parameter_number for entry in proto.donors.entries))
+    return Module(proto.name, computations, proto.entry_id, aliases, donors)
 
 
 def _lines(proto: Any) -> list[tuple[str, int]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trnprof.emulator.capture.hlo.control import walk_computation
+from trnprof.emulator.capture.hlo.donation import in_donated_memory
 from trnprof.emulator.capture.hlo.module import Instruction, Module
 from trnprof.emulator.capture.hlo.names import is_differentiated
 from trnprof.emulator.capture.hlo.order import heavy_computations, program_order
@@ -60,13 +61,13 @@ def program_of(module: Module, replicas: int = 1, partitions: int = 1, rank: int
     entry = module.computations[module.entry]
     arguments = [Value(p.shape, walk.new_ref(p.shape, "input")) for p in entry.parameters]
     parameters = [value.ref for value in arguments if value.ref is not None]
-    walk.protected = set(range(len(parameters))) - set(module.aliases.values())
+    walk.protected = set(range(len(parameters))) - {*module.aliases.values(), *module.donors}
     result = walk_computation(walk, module.entry, arguments)
     root = entry.instructions[entry.root]
     values = result.parts if result.parts is not None else (result,)
     results = tuple(_result(walk, root, value) for value in values)
     phases = tuple(FORWARD if r is None else walk.origin.get(r.tensor, FORWARD) for r in results)
-    operations, results = _take_over(walk.operations, results, parameters, module.aliases)
+    operations, results = in_donated_memory(walk.operations, results, parameters, module)
     roles = roles_of(operations, parameters, [p.op_name for p in entry.parameters])
     held = {r.tensor for r in (*parameters, *walk.constants, *results) if r is not None}
     operations = [_with_roles(op, roles) for op in operations]
@@ -98,28 +99,6 @@ def _result(walk: Walk, root: Instruction, value: Value) -> TensorRef | None:
     value = walk.stored(root, value)
     assert value.ref is not None
     return value.ref
-
-
-def _take_over(
-    operations: list[Operation],
-    results: tuple[TensorRef | None, ...],
-    parameters: list[TensorRef],
-    aliases: Mapping[int, int],
-) -> tuple[list[Operation], tuple[TensorRef | None, ...]]:
-    """Results that take over the memory of a donated argument are that argument's tensor from the start."""
-    taken: dict[int, int] = {}
-    for place, number in aliases.items():
-        ref = results[place] if place < len(results) else None
-        if ref is None or ref.tensor < len(parameters) or ref.tensor in taken:
-            continue
-        if ref.storage_nbytes == parameters[number].storage_nbytes:
-            taken[ref.tensor] = number
-
-    def moved(refs: Iterable[TensorRef]) -> tuple[TensorRef, ...]:
-        return tuple(replace(r, tensor=taken[r.tensor]) if r.tensor in taken else r for r in refs)
-
-    changed = [replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs)) for op in operations]
-    return changed, tuple(None if r is None else moved((r,))[0] for r in results)
 
 
 def _with_roles(op: Operation, roles: Mapping[int, str]) -> Operation:

@@ -40,10 +40,12 @@ _MESSAGES: Final = {
     "Computation": "1 string name; 2 *Instruction instructions; 5 int64 id; 6 int64 root_id",
     "AliasEntry": "1 *int64 output_index; 2 int64 parameter_number; 3 *int64 parameter_index",
     "Aliases": "1 *AliasEntry entries",
+    "Donor": "1 int64 parameter_number",
+    "Donors": "1 *Donor entries",
     "FileLocation": "1 int64 file_name_id; 3 int64 line",
     "StackFrame": "1 int64 file_location_id",
     "StackFrames": "1 *string file_names; 3 *FileLocation locations; 4 *StackFrame frames",
-    "Module": """1 string name; 3 *Computation computations; 6 int64 entry_id; 8 Aliases aliases; 17 StackFrames stack_frames""",
+    "Module": """1 string name; 3 *Computation computations; 6 int64 entry_id; 8 Aliases aliases; 17 StackFrames stack_frames; 18 Donors donors""",
     "Hlo": "1 Module module",
 }
 _classes = message_classes("trnprof.hlo", _MESSAGES)

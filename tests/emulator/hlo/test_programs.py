@@ -272,6 +272,25 @@ ENTRY e { c = f32[64,8] parameter(0) u = f32[1,8] parameter(1) i = s32[] paramet
     assert kept.operations[1].outputs[0].tensor == kept.operations[0].outputs[0].tensor
 
 
+def test_a_donated_weight_is_overwritten_after_its_last_reader() -> None:
+    donor = ", buffer_donor={ (0, {}) }"
+    text = """
+ENTRY e { w = f32[8] parameter(0) g = f32[8] parameter(1) n = f32[8] subtract(w, g) d = f32[8] multiply(w, w) t = f32[8] tanh(d)
+  ROOT r = (f32[8], f32[8]) tuple(n, t) }"""
+    data = hlo.hlo_module_from_text(
+        "HloModule jit_f" + donor + text
+    ).as_serialized_hlo_module_proto()
+    found = program_of(parse_module(data, is_hlo=False))
+    assert sorted(names(found)) == ["mul", "sub", "tanh"]
+    assert names(found).index("sub") > names(found).index("mul")
+    update = found.operations[names(found).index("sub")]
+    assert update.outputs[0].tensor == 0
+    assert found.results[0] is not None
+    assert found.results[0].tensor == 0
+    kept = program(text)
+    assert all(op.outputs[0].tensor > 1 for op in kept.operations)
+
+
 def test_tensors_die_after_their_last_reader() -> None:
     text = "ENTRY e { a = f32[8] parameter(0) b = f32[8] tanh(a) c = f32[8] negate(b) d = f32[8] add(b, c) ROOT e = f32[8] sqrt(d) }"
     found = program(text)
