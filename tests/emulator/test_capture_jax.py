@@ -161,7 +161,7 @@ def test_steps_are_calls_of_the_function_that_works_most() -> None:
     assert len(parts.steps) == 3
     phases = [op.phase for op in of_step(parts, 1)]
     updates = [i for i, phase in enumerate(phases) if phase == "optimizer"]  # a function of its own
-    assert len(updates) == 4
+    assert len(updates) == 4  # two products with the rate, two differences
     assert (
         phases[: updates[-1] + 1]
         == ["forward"] * phases.index("backward")

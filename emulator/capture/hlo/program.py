@@ -11,7 +11,7 @@ from trnprof.emulator.capture.hlo.module import Instruction, Module
 from trnprof.emulator.capture.hlo.names import is_differentiated
 from trnprof.emulator.capture.hlo.order import heavy_computations, program_order
 from trnprof.emulator.capture.hlo.roles import roles_of
-from trnprof.emulator.capture.hlo.values import BACKWARD, FORWARD, Groups, Value, Walk
+from trnprof.emulator.capture.hlo.values import BACKWARD, FORWARD, OPTIMIZER, Groups, Value, Walk
 from trnprof.emulator.workload import Operation, TensorRef
 
 
@@ -67,7 +67,9 @@ def program_of(module: Module, replicas: int = 1, partitions: int = 1, rank: int
     values = result.parts if result.parts is not None else (result,)
     results = tuple(_result(walk, root, value) for value in values)
     phases = tuple(FORWARD if r is None else walk.origin.get(r.tensor, FORWARD) for r in results)
-    operations, results = in_donated_memory(walk.operations, results, parameters, module)
+    operations, results = in_donated_memory(
+        _for_the_optimizer(walk.operations), results, parameters, module
+    )
     roles = roles_of(operations, parameters, [p.op_name for p in entry.parameters])
     held = {r.tensor for r in (*parameters, *walk.constants, *results) if r is not None}
     operations = [_with_roles(op, roles) for op in operations]
@@ -99,6 +101,20 @@ def _result(walk: Walk, root: Instruction, value: Value) -> TensorRef | None:
     value = walk.stored(root, value)
     assert value.ref is not None
     return value.ref
+
+
+def _for_the_optimizer(operations: list[Operation]) -> list[Operation]:
+    """What only the optimizer reads belongs to it: momentum that decays, a learning rate."""
+    readers: dict[int, set[str]] = {}
+    told: list[Operation] = []
+    for op in reversed(operations):
+        reading = set().union(*(readers.get(ref.tensor, ()) for ref in op.outputs))
+        if op.phase == FORWARD and reading == {OPTIMIZER}:
+            op = replace(op, phase=OPTIMIZER)
+        told.append(op)
+        for ref in op.inputs:
+            readers.setdefault(ref.tensor, set()).add(op.phase)
+    return told[::-1]
 
 
 def _with_roles(op: Operation, roles: Mapping[int, str]) -> Operation:
