@@ -144,12 +144,12 @@ def test_roles_and_memory_of_a_donating_step() -> None:
     }
     assert {r.tensor for r in state} <= written
     live, after = set(), []
-    for number in range(3):
+    for number in range(2):  # what dies in the end has no operation after it to tell so
         for op in of_step(workload, number):
             live -= set(op.freed)
             live |= {r.tensor for r in op.outputs}
         after.append(len(live))
-    assert after[1] == after[2]
+    assert after[0] == after[1]
 
 
 def test_steps_are_calls_of_the_function_that_works_most() -> None:
