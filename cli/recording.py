@@ -150,8 +150,9 @@ def _why_nothing(
     if code > _SIGNALLED:
         return f"nothing was captured: {command[0]!r} was ended by signal {code - _SIGNALLED} before a step was over"
     return (
-        f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation of a model "
-        "(import torch, and call a module, backward or an optimizer; code without modules only in the thread that imports torch)"
+        f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation of a model and no function that JAX compiled "
+        "(import torch, and call a module, backward or an optimizer; code without modules only in the thread that imports torch; "
+        "or import jax, and call a jitted function)"
     )
 
 

@@ -1,4 +1,4 @@
-"""``trnprof record``: run a command unchanged, capture what its PyTorch code does, emulate it."""
+"""``trnprof record``: run a command unchanged, capture what its PyTorch or JAX code does, emulate it."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def record(
     """Run a command and record it on an emulated system.
 
     The command's output and exit code come through. Recorded are the aten operations of forward, backward and
-    optimizer; each is lowered to engine and DMA tasks of one NeuronCore and scheduled. A distributed program (--world-size, or
-    torchrun as the command) runs as its rank 0 alone, in a world of process groups that answer at once; its collectives are timed
-    on the links of the system, and all ranks are taken to do the same.
+    optimizer, or what JAX compiles for each device; each is lowered to engine and DMA tasks of one NeuronCore and scheduled. A
+    distributed program (--world-size, or torchrun as the command) runs as its rank 0 alone, in a world of process groups that answer
+    at once; its collectives are timed on the links of the system, and all ranks are taken to do the same.
 
     Example: trnprof record --system trn2 -o run.trnprof -- python train.py --epochs 1
 

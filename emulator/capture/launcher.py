@@ -1,4 +1,4 @@
-"""How is a command run so that the first PyTorch program in it is captured? Unchanged, with two environment variables more."""
+"""How is a command run so that the first PyTorch or JAX program in it is captured? Unchanged, with two environment variables more."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_captured(
     steps: tuple[int, int] | None = None,
     host_spans: bool = True,
 ) -> CaptureResult:
-    """Run a command with its input and output inherited, and capture the first process that computes with torch.
+    """Run a command with its input and output inherited, and capture the first process that computes with torch or JAX.
 
     Args:
         command: program and arguments; as a RankCommand, the world whose rank 0 it plays.

@@ -7,14 +7,16 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trnprof.emulator.capture.launch_settings import write_state
 from trnprof.emulator.capture.replay import group_row
 from trnprof.emulator.capture.store import Row, WorkloadStream
-from trnprof.emulator.capture.torch_tensors import Ref
 from trnprof.emulator.workload import ProcessGroup
 from trnprof.tracer.errors import TrnprofError
+
+if TYPE_CHECKING:
+    from trnprof.emulator.capture.torch_tensors import Ref
 
 _FLUSH_ROWS: Final = 1000
 _FLUSH_SECONDS: Final = 0.5

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from trnprof.emulator.capture.calls import from_first_step
 from trnprof.emulator.capture.messages import UNPAIRED, pair_messages
 from trnprof.emulator.workload import (
     CollectiveCall,
@@ -38,6 +39,7 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
         rows: in the order they were written.
         is_torn: batches were lost, so it cannot be complete.
     """
+    rows = from_first_step(rows)
     roles = {row.tensor[0]: row.role[0] for row in rows if row.kind == "role"}
     operations = [_operation(row, roles) for row in rows if row.kind == "op"]
     resident = _resident(rows, roles)
@@ -127,7 +129,7 @@ def workload_rows(workload: Workload) -> Iterator[Row]:
         yield _with_refs(Row("resident"), [ref], 1)
     steps = {step.step: step for step in workload.steps}
     for number, operations in groupby(workload.operations, key=lambda op: op.step):
-        yield from map(_operation_row, operations)
+        yield from map(operation_row, operations)
         if number in steps:
             yield Row("step", steps[number].label, steps[number].source, number)
     for note in workload.notes:
@@ -152,7 +154,8 @@ def _groups(rows: Sequence[Row]) -> tuple[ProcessGroup, ...]:
     )
 
 
-def _operation_row(op: Operation) -> Row:
+def operation_row(op: Operation) -> Row:
+    """The row of an operation."""
     from trnprof.emulator.capture.store import Row
 
     arguments = dict(op.arguments)

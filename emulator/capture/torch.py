@@ -27,6 +27,7 @@ from trnprof.emulator.capture.launch_settings import (
     write_state,
 )
 from trnprof.emulator.capture.log import CaptureLog
+from trnprof.emulator.capture.steps import Steps
 from trnprof.emulator.capture.store import Row
 from trnprof.emulator.capture.torch_dispatch import CaptureMode
 from trnprof.emulator.capture.torch_left import runs_a_model
@@ -38,7 +39,7 @@ from trnprof.emulator.capture.torch_patches import (
     patch_profiler,
     patch_resizing,
 )
-from trnprof.emulator.capture.torch_phases import Phases, Steps
+from trnprof.emulator.capture.torch_phases import Phases
 from trnprof.emulator.capture.torch_tensors import Storages, parts
 from trnprof.emulator.workload import ProcessGroup
 from trnprof.tracer import recorder

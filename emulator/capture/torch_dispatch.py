@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
+from trnprof.emulator.capture.steps import Steps
 from trnprof.emulator.capture.store import Row, arguments_json
 from trnprof.emulator.capture.torch_collectives import asked, flat
 from trnprof.emulator.capture.torch_flops import model_flops
 from trnprof.emulator.capture.torch_modules import TOP, ModulePlace, Modules
 from trnprof.emulator.capture.torch_operators import Operator, describe, kept_arguments
-from trnprof.emulator.capture.torch_phases import Phases, Steps
+from trnprof.emulator.capture.torch_phases import Phases
 from trnprof.emulator.capture.torch_source import caller_line
 from trnprof.emulator.capture.torch_tensors import Ref, Storages
 

@@ -34,7 +34,7 @@ TILE_COLUMNS = 2048
 CODES: dict[str, str] = {
     **dict.fromkeys(
         "add sub rsub mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and "
-        "bitwise_or bitwise_xor fmod remainder floor_divide atan2 copysign".split(),
+        "bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift fmod remainder floor_divide atan2 copysign".split(),
         "b",
     ),
     **dict.fromkeys(

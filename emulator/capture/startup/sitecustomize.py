@@ -1,7 +1,7 @@
 """How does the capture get into a program that knows nothing of it? Python imports this module at start-up.
 
-It runs the sitecustomize that it hides, if there is one, takes its folder off the path again, and waits for torch to be
-imported. Whatever goes wrong is one line on stderr; the program goes on.
+It runs the sitecustomize that it hides, if there is one, takes its folder off the path again, and waits for torch or JAX to
+be imported. Whatever goes wrong is one line on stderr; the program goes on.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -17,12 +18,16 @@ VARIABLE = "TRNPROF_CAPTURE"
 STATE_NAME = "capture.state"
 
 
-class TorchFinder:
-    """Lets the usual finders find torch, and starts the capture once it is imported."""
+class FrameworkFinder:
+    """Lets the usual finders find torch or JAX, and starts its capture once it is imported."""
+
+    def __init__(self, name: str, start: Callable[[], None]) -> None:
+        self.name = name
+        self.start = start
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of torch, its loader made to report; None for anything else."""
-        if name != "torch":
+        """The spec of the framework, its loader made to report; None for anything else."""
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -33,14 +38,14 @@ class TorchFinder:
             def exec_module(module: ModuleType) -> None:
                 loader.__dict__.pop("exec_module", None)
                 run(module)
-                guarded(start_capture)
+                guarded(self.start)
 
             loader.exec_module = exec_module
         return spec
 
 
-def start_capture() -> None:
-    """Start the capture with the settings that the launcher left."""
+def start_torch() -> None:
+    """Start the capture of torch with the settings that the launcher left."""
     text = os.environ.get(VARIABLE)
     if text:
         from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings
@@ -54,6 +59,18 @@ def start_capture() -> None:
             from trnprof.emulator.capture.torch import start_capture as start
 
             start(settings)
+
+
+def start_jax() -> None:
+    """Start the capture of JAX with the settings that the launcher left."""
+    text = os.environ.get(VARIABLE)
+    if text:
+        from trnprof.emulator.capture.launch_settings import Settings
+
+        settings = Settings.from_json(text)
+        from trnprof.emulator.capture.jax import start_capture as start
+
+        start(settings)
 
 
 def tell_started() -> None:
@@ -92,6 +109,7 @@ def run_hidden() -> None:
 
 
 if os.environ.get(VARIABLE):
-    sys.meta_path.insert(0, TorchFinder())
+    sys.meta_path.insert(0, FrameworkFinder("torch", start_torch))
+    sys.meta_path.insert(0, FrameworkFinder("jax", start_jax))
     guarded(tell_started)
     guarded(run_hidden)

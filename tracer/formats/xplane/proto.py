@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from trnprof.tracer.protobuf import message_classes
 
-_PACKAGE: Final = "trnprof.xplane"
-_FIELD: Final = descriptor_pb2.FieldDescriptorProto
-_TYPES: Final = {
-    "int64": _FIELD.TYPE_INT64,
-    "uint64": _FIELD.TYPE_UINT64,
-    "double": _FIELD.TYPE_DOUBLE,
-    "string": _FIELD.TYPE_STRING,
-    "bytes": _FIELD.TYPE_BYTES,
-}
 _MESSAGES: Final = {
     "XStat": """1 int64 metadata_id; 2 double double_value; 3 uint64 uint64_value; 4 int64 int64_value;
         5 bytes str_value; 6 bytes bytes_value; 7 uint64 ref_value; 8 bytes compressed_str_value""",
@@ -41,39 +32,15 @@ UTF-8; maps are the repeated entries that they are on the wire. Members of a one
 ``HasField``."""
 
 
-def _file() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="trnprof_xplane.proto", package=_PACKAGE)
-    file.syntax = "proto2"
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for text in fields.split(";"):
-            number, kind, field_name = text.split()
-            label = _FIELD.LABEL_REPEATED if kind.startswith("*") else _FIELD.LABEL_OPTIONAL
-            kind = kind.lstrip("*")
-            field = message.field.add(name=field_name, number=int(number), label=label)
-            if kind in _TYPES:
-                field.type = _TYPES[kind]
-            else:
-                field.type, field.type_name = _FIELD.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
-    return file
-
-
-_pool = descriptor_pool.DescriptorPool()
-_pool.Add(_file())
-
-
-def _message(name: str) -> Any:
-    return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-
-
-XSTAT: Final[Any] = _message("XStat")
-XEVENT: Final[Any] = _message("XEvent")
-XLINE: Final[Any] = _message("XLine")
-XPLANE: Final[Any] = _message("XPlane")
-XSPACE: Final[Any] = _message("XSpace")
-EVENT_METADATA: Final[Any] = _message("EventMetadataEntry")
-STAT_METADATA: Final[Any] = _message("StatMetadataEntry")
-CORE_DETAILS: Final[Any] = _message("CoreDetails")
+_classes = message_classes("trnprof.xplane", _MESSAGES)
+XSTAT: Final[Any] = _classes["XStat"]
+XEVENT: Final[Any] = _classes["XEvent"]
+XLINE: Final[Any] = _classes["XLine"]
+XPLANE: Final[Any] = _classes["XPlane"]
+XSPACE: Final[Any] = _classes["XSpace"]
+EVENT_METADATA: Final[Any] = _classes["EventMetadataEntry"]
+STAT_METADATA: Final[Any] = _classes["StatMetadataEntry"]
+CORE_DETAILS: Final[Any] = _classes["CoreDetails"]
 
 
 def number(message: Any, field: str) -> int:

@@ -1,0 +1,1 @@
+"""HLO modules of XLA as captured operations."""
