@@ -202,6 +202,9 @@ class TorchCapture:
             self.log.note(f"{count} operations on host data (data loading) are not recorded")
         if self._devices is not None and self._devices.uses:
             self.log.note(self._devices.note())
+        if self._fake is not None:
+            for text in self._fake.asked.notes():
+                self.log.note(text)
         self.spans.stop()
         self.log.close(is_interrupted)
 
