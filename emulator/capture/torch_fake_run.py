@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 
+from trnprof.emulator.capture.imports import when_imported
 from trnprof.emulator.capture.torch_asked import Asked
 from trnprof.emulator.capture.torch_known import Known, KnownValues
 
@@ -40,6 +41,7 @@ class FakeRun:
         self._patch_conversion()
         self._patch_saving()
         self._patch_data_loader()
+        when_imported("transformers.utils.import_utils", _let_masks_be_looked_at)
         self.mode.__enter__()
         self._note("the program ran on fake tensors: shapes are real, values are not")
 
@@ -261,6 +263,11 @@ _STAND_INS: dict[str, Callable[[FakeRun, Any, tuple[Any, ...], dict[str, Any]], 
     "index": FakeRun._index,
     "repeat_interleave": FakeRun._repeat,
 }
+
+
+def _let_masks_be_looked_at(module: Any) -> None:
+    """On fake tensors transformers keeps every mask; values that are known let it leave out a mask of ones, as on real ones."""
+    module.is_fake_tensor = lambda _: False
 
 
 def _apply_to_own(module: torch.nn.Module, fn: Any) -> None:
