@@ -109,7 +109,11 @@ def _number_types(decide: Callable[[], None]) -> tuple[type, type]:
         names = [name for name in _ARITHMETIC if hasattr(base, f"__{name}__")]
         found = {f"__{name}__": calculated(base, name) for name in names}
         found |= {f"__{name}__": compared(base, name) for name in (*_COMPARISONS, "bool")}
-        return {**found, "__hash__": base.__hash__, "__reduce__": lambda self: (base, (base(self),))}
+        return {
+            **found,
+            "__hash__": base.__hash__,
+            "__reduce__": lambda self: (base, (base(self),)),
+        }
 
     whole: type = type("UnknownInt", (int,), members(int))
     broken: type = type("UnknownFloat", (float,), members(float))

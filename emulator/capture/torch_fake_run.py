@@ -176,7 +176,7 @@ class FakeRun:
         known = [f.values for f in found if f is not None]
         if len(known) == 2:
             with unset_fake_temporarily():
-                return torch.equal(*known)
+                return bool(torch.equal(*known))
         self.asked.reads += 1
         return False
 
@@ -225,9 +225,7 @@ class FakeRun:
         if out is not None:
             return out
         shape = (args[0].numel(),)
-        return self._assumed(
-            "repeat_interleave: one repetition each was assumed", self._new(shape)
-        )
+        return self._assumed("repeat_interleave: one repetition each was assumed", self._new(shape))
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The indices that an operator gives for values that are known; None for those that are not."""

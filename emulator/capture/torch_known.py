@@ -20,7 +20,9 @@ _FILLED: Final = {"zeros_like": 0, "new_zeros": 0, "zero_": 0, "ones_like": 1, "
 """Operators whose result has one value that depends on no input."""
 _FILLED_BY_ARGUMENT: Final = {"full_like": 1, "fill_": 1, "new_full": 2}
 """The same, with the position of the argument that says which."""
-_MAKES_NONE: Final = frozenset(("empty", "empty_strided", "empty_like", "new_empty", "empty_permuted"))
+_MAKES_NONE: Final = frozenset(
+    ("empty", "empty_strided", "empty_like", "new_empty", "empty_permuted")
+)
 _OR: Final = frozenset(("bitwise_or", "bitwise_or_", "logical_or", "logical_or_"))
 _AND: Final = frozenset(("bitwise_and", "bitwise_and_", "logical_and", "logical_and_"))
 
@@ -65,9 +67,12 @@ class KnownValues:
 
     def learn(self, tensor: torch.Tensor, known: Known) -> None:
         """These are the values of a new tensor."""
+        self._keep(tensor, known.values, known.is_exact)
+
+    def _keep(self, tensor: torch.Tensor, values: torch.Tensor | None, is_exact: bool) -> None:
         storage = tensor.untyped_storage()
         base = _Base(storage, self._died)
-        base.key, base.values, base.is_exact = storage._cdata, known.values, known.is_exact
+        base.key, base.values, base.is_exact = storage._cdata, values, is_exact
         self._bases[base.key] = base
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -172,11 +177,12 @@ class KnownValues:
                 if isinstance(tensor, FakeTensor):
                     self._bases.pop(tensor.untyped_storage()._cdata, None)
                 else:
-                    self.learn(tensor, Known(None, False))  # type: ignore[arg-type]
+                    self._keep(tensor, None, False)
 
     def _died(self, base: Any) -> None:
-        if self._bases.get(base.key) is base:
-            del self._bases[base.key]
+        key = base.key
+        if self._bases.get(key) is base:
+            del self._bases[key]
 
 
 def is_small(tensor: torch.Tensor) -> bool:
