@@ -6,6 +6,7 @@ line is told, with a way out. So what ``item()`` gives is a number that notices 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections import Counter
@@ -54,9 +55,9 @@ class Asked:
     def decide(self) -> None:
         """A value that is not known decides; inside torch it is a check, which passes."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        while frame is not None and _is_below(frame.f_code.co_filename, _OWN):
             frame = frame.f_back
-        if frame is not None and not frame.f_code.co_filename.startswith(_TORCH):
+        if frame is not None and not _is_below(frame.f_code.co_filename, _TORCH):
             self.decisions[caller_line()] += 1
 
     def notes(self) -> list[str]:
@@ -77,6 +78,11 @@ class Asked:
             lines += [f"{more} further line(s)"] if more else []
             found.append(_WAY_OUT.format(", ".join(lines)))
         return found
+
+
+@functools.cache
+def _is_below(file: str, folder: str) -> bool:
+    return os.path.realpath(file).startswith(folder)
 
 
 def _number_types(decide: Callable[[], None]) -> tuple[type, type]:
