@@ -83,6 +83,16 @@ LNC = typer.Option(
     max=2,
     help="Physical cores of a rank's logical core; by default 1 for one rank, else 2 from Trainium2 on.",
 )
+STRICT = typer.Option(
+    "--strict",
+    metavar="PERCENT",
+    min=0,
+    max=100,
+    help="Exit with 1 if the roofline fallback has more of the busy time than this.",
+)
+STRICT_MEMORY = typer.Option(
+    "--strict-memory", help="Exit with 1 if the workload does not fit the emulated HBM."
+)
 REPRODUCIBLE = typer.Option("--reproducible", help="Leave out dates, paths and the command.")
 FORCE = typer.Option("--force", help="Replace an output that is there already.")
 TRACE = typer.Argument(metavar="TRACE", help="A trace directory, NAME.trnprof.")

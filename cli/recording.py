@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trnprof.cli.diagnostics import ExitCode, say
+from trnprof.cli.strict import NO_CHECKS, Checks, failed, tell_coverage
 from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_captured
 from trnprof.emulator.capture.store import holds_workload, load_workload, save_workload
 from trnprof.emulator.capture.torchrun import RankCommand, rank_command
@@ -43,6 +44,7 @@ class Timing:
         lnc: physical cores a rank, None for the system's own.
         faults: ranks, chips and links that are not as they should be.
         fold: emulate equal ranks once.
+        checks: what makes the command fail.
     """
 
     execution: str
@@ -52,6 +54,7 @@ class Timing:
     lnc: int | None
     faults: Faults = NO_FAULTS
     fold: bool = True
+    checks: Checks = NO_CHECKS
 
 
 def record_command(
@@ -68,7 +71,7 @@ def record_command(
     """Run a command under capture and emulate what it did.
 
     Returns:
-        The command's own exit code; 2 if there was nothing to capture, unless a signal ended the command.
+        The command's own exit code, or 1 if that is 0 and a check failed; 2 if there was nothing to capture, unless a signal ended the command.
 
     Raises:
         CaptureError: nothing can be run, or several ranks are to be run for real.
@@ -95,8 +98,8 @@ def record_command(
     if timing.reproducible:
         workload = without_paths(workload)
         save_workload(directory, workload)
-    _emulate_into(directory, output, workload, system, list(command), timing)
-    return result.exit_code
+    found = _emulate_into(directory, output, workload, system, list(command), timing)
+    return result.exit_code or int(found)
 
 
 def _is_fake(rank: RankCommand, fake: bool | None) -> bool:
@@ -180,14 +183,14 @@ def emulate_trace(
     timing: Timing,
     *,
     force: bool,
-) -> None:
-    """Time the workload saved in a trace on another system, into a trace of its own."""
+) -> int:
+    """Time the workload saved in a trace on another system, into a trace of its own; 1 if a check failed."""
     open_trace(trace)
     workload = load_workload(trace)
     check_replaceable(output, force=force)
     with directory_beside(output) as directory:
         save_workload(directory, workload)
-        _emulate_into(directory, output, workload, system, None, timing)
+        return int(_emulate_into(directory, output, workload, system, None, timing))
 
 
 def _emulate_into(
@@ -197,7 +200,7 @@ def _emulate_into(
     system: System,
     command: list[str] | None,
     timing: Timing,
-) -> None:
+) -> ExitCode:
     if not compiled_is_cached():
         say(f"compiling the scheduler, once on this machine (about {COMPILE_SECONDS} s)")
     outcome = emulate(
@@ -222,6 +225,7 @@ def _emulate_into(
         reproducible=timing.reproducible,
     )
     _tell_outcome(shown, system, outcome)
+    return failed(outcome.details, timing.checks)
 
 
 def _where(details: Mapping[str, Any]) -> str:
@@ -242,10 +246,7 @@ def _tell_outcome(shown: Path, system: System, outcome: Emulation) -> None:
     details = outcome.details
     for note in details["notes"]:
         say(note)
-    if details["fallback_ops"]:
-        names = ", ".join(f"{name} ({count})" for name, count in details["fallback_names"].items())
-        share = details["fallback_time_percent"]
-        say(f"lowered by the roofline fallback, {share:.1%} of busy time: {names}")
+    tell_coverage(details)
     per_step = format_ns(outcome.device_ns / max(1, outcome.steps))
     say(
         f"{shown}: {outcome.steps} step(s), {format_count(outcome.events)} events, {per_step} a step "

@@ -165,6 +165,7 @@ def _details(workload: Workload, execution: str, progress: Progress) -> dict[str
     first, system = classes[0].ranks, progress.system
     placement = first.placement
     capacity = system.hbm_bytes_per_core * placement.lnc
+    fullest = max((each.hbm for each in classes), key=lambda hbm: hbm.peak_bytes)
     programs = (workload, *workload.others)
     notes = list(dict.fromkeys(note for program in programs for note in program.notes))
     notes += [note for each in classes for note in _overflow(each, len(classes), capacity)]
@@ -183,12 +184,11 @@ def _details(workload: Workload, execution: str, progress: Progress) -> dict[str
         "cost_model": COST_MODEL,
         "estimates": system.estimates,
         "operations": sum(len(program.operations) for program in programs),
-        "fallback_ops": sum(progress.fallback_ops.values()),
-        "fallback_names": dict(sorted(progress.fallback_ops.items())),
-        "fallback_time_percent": progress.fallback_ps / max(1, progress.work_ps),
+        **progress.coverage.told(),
         "hbm": {
             "capacity_bytes": capacity,
-            "peak_bytes": max(each.hbm.peak_bytes for each in classes),
+            "peak_bytes": fullest.peak_bytes,
+            "peak_by_role": fullest.peak_by_role,
         },
         "notes": notes,
     }
@@ -214,8 +214,9 @@ def _overflow(each: Emulated, classes: int, capacity: int) -> list[str]:
     if peak <= capacity:
         return []
     core = "one core" if placement.lnc == 1 else f"a logical core (LNC {placement.lnc})"
+    roles = ", ".join(f"{role} {format_bytes(n)}" for role, n in each.hbm.peak_by_role.items())
     whose = f" of {named_ranks(each.source.members)}" if classes > 1 else ""
     return [
         f"does not fit: HBM{whose} peaks at {format_bytes(peak)}, {core} of {each.ranks.system.name} has "
-        f"{format_bytes(capacity)} ({format_bytes(peak - capacity)} too much); timed all the same"
+        f"{format_bytes(capacity)} ({format_bytes(peak - capacity)} too much); at the peak: {roles}; timed all the same"
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,17 @@ from trnprof.emulator.lowering.step import LoweredStep
 from trnprof.emulator.taskgraph import Schedule
 from trnprof.emulator.trace_rows import to_ns
 from trnprof.emulator.workload import Operation, TensorRef
+
+_Change = tuple[int, int, int]
+"""When in ps, by how many bytes, which storage."""
+_ROLES: Final = {
+    "parameter": "parameters",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer state",
+    "activation": "activations",
+    "buffer": "buffers",
+    "input": "inputs",
+}
 
 
 @dataclass
@@ -22,17 +35,23 @@ class HbmOccupancy:
         live: bytes of every storage in HBM.
         occupied_bytes: their sum now.
         peak_bytes: the highest it has been.
+        peak_by_role: what lay there then, in bytes: parameters, gradients, optimizer state, activations, buffers, inputs; the
+            largest first.
     """
 
     live: dict[int, int] = field(default_factory=dict)
     occupied_bytes: int = 0
     peak_bytes: int = 0
+    peak_by_role: dict[str, int] = field(default_factory=dict)
+    _roles: dict[int, str] = field(default_factory=dict)
 
     def start(self, resident: Sequence[TensorRef]) -> None:
         """What lies there before the first operation."""
         for ref in resident:
             self.live[ref.tensor] = ref.storage_nbytes
+            self._roles[ref.tensor] = ref.role
         self.occupied_bytes = self.peak_bytes = sum(self.live.values())
+        self._note_peak(self.live, [])
 
     def advance(
         self,
@@ -48,30 +67,45 @@ class HbmOccupancy:
         is handed back in program order, as PyTorch's allocator does on a stream. For a collective, which runs beside the program, wait
         only the storages that it reads and writes.
         """
-        changes: list[tuple[int, int]] = []
+        before = dict(self.live)
+        self._roles.update(
+            (r.tensor, r.role) for op in operations for r in (*op.inputs, *op.outputs)
+        )
+        changes: list[_Change] = []
         for storage, nbytes in lowered.hbm_storages.items():
             if storage not in self.live:
                 self.live[storage] = nbytes
                 task = lowered.first_task.get(storage)
                 when = step_start_ps if task is None else int(schedule.start_ps[task])
-                changes.append((when, nbytes))
+                changes.append((when, nbytes, storage))
         finished = _finished_ps(lowered, schedule, first_position, len(operations), step_start_ps)
         for offset, op in enumerate(operations):
             for storage in op.freed:
                 when = int(finished[offset])
                 if storage in lowered.exchanged:
                     when = max(when, int(schedule.end_ps[lowered.exchanged[storage]]))
-                changes.append((when, -self.live.pop(storage, 0)))
+                changes.append((when, -self.live.pop(storage, 0), storage))
         if not changes:
             return np.empty(0, np.int64), np.empty(0, np.float64)
         # allocations come before frees at one instant, so that the peak is not understated
         changes.sort(key=lambda c: (c[0], -c[1]))
         times = to_ns(np.array([c[0] for c in changes], np.int64))
         levels = self.occupied_bytes + np.cumsum([c[1] for c in changes])
-        self.peak_bytes = max(self.peak_bytes, int(levels.max()))
+        if int(levels.max()) > self.peak_bytes:
+            self.peak_bytes = int(levels.max())
+            self._note_peak(before, changes[: int(levels.argmax()) + 1])
         self.occupied_bytes = int(levels[-1])
         last = np.append(times[1:] != times[:-1], True)
         return times[last], levels[last].astype(np.float64)
+
+    def _note_peak(self, before: Mapping[int, int], changes: Sequence[_Change]) -> None:
+        """What lies there once these changes were made to what lay there before."""
+        total: Counter[str] = Counter()
+        for storage, nbytes in before.items():
+            total[_ROLES[self._roles.get(storage, "activation")]] += nbytes
+        for _, nbytes, storage in changes:
+            total[_ROLES[self._roles.get(storage, "activation")]] += nbytes
+        self.peak_by_role = {role: nbytes for role, nbytes in total.most_common() if nbytes}
 
 
 def _finished_ps(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trnprof.emulator.coverage import Coverage
 from trnprof.emulator.hbm import HbmOccupancy
 from trnprof.emulator.lowering.residency import Lifetimes
 from trnprof.emulator.lowering.step import LoweredStep, lower_step
@@ -87,8 +88,7 @@ class Progress:
         links: those that have a track.
         servers: what the last step left of them.
         events: how many were written.
-        fallback_ops: how often each operator was lowered by the roofline fallback.
-        fallback_ps, work_ps: time of engines and DMA, of those and of all.
+        coverage: what was lowered exactly, and what by the fallback.
     """
 
     system: System
@@ -100,9 +100,7 @@ class Progress:
     links: set[int] = field(default_factory=set)
     servers: ServerState | None = None
     events: int = 0
-    fallback_ops: dict[str, int] = field(default_factory=dict)
-    fallback_ps: int = 0
-    work_ps: int = 0
+    coverage: Coverage = field(default_factory=Coverage)
 
     @property
     def end_ps(self) -> int:
@@ -188,7 +186,7 @@ def run_step(writer: TraceWriter, stages: Sequence[Stage], progress: Progress, e
         own = graphs[number], schedules[number], ids[number], joint.is_met[number]
         _write_events(writer, stage, *own, edges)
         progress.events += len(graphs[number])
-        _note_coverage(progress, stage, graphs[number])
+        progress.coverage.add(stage.operations, stage.lowered, graphs[number], stage.first)
     if any(met.any() for met in joint.is_met):
         writer.append_flows(meeting_flows(joint, graphs, outcome, schedules, ids, edges))
     for number, stage in enumerate(stages):
@@ -321,23 +319,6 @@ def _write_links(
     if len(columns["track_id"]):
         writer.append_events(columns)
         progress.events += len(columns["track_id"])
-
-
-def _note_coverage(progress: Progress, stage: Stage, graph: TaskGraph) -> None:
-    """Which operators were lowered by the roofline fallback, and their share of engine and DMA time."""
-    lowered = stage.lowered
-    exact = np.array([plan.exact for plan in lowered.plans])
-    for op, plan in zip(stage.operations, lowered.plans, strict=True):
-        if not plan.exact:
-            progress.fallback_ops[op.name] = progress.fallback_ops.get(op.name, 0) + 1
-    positions = np.array([label.op for label in lowered.tasks.labels], np.int64)
-    duration = graph.duration_ps.copy()
-    duration[list(lowered.collectives)] = 0
-    by_fallback = (
-        ~exact[positions[lowered.tasks.label_ids] - stage.first] if len(duration) else exact
-    )
-    progress.work_ps += int(duration.sum())
-    progress.fallback_ps += int(duration[by_fallback].sum()) if len(duration) else 0
 
 
 def _finish_step(

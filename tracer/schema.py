@@ -58,7 +58,7 @@ DEVICE_KINDS: Final = ("engine", "dma_queue", "collective_stream", "stream")
 """Kinds of tracks whose events occupy a device."""
 OP_KINDS: Final = ("module", "aten", "collective", "kernel", "source_line")
 FLOW_KINDS: Final = ("data", "buffer", "queue", "semaphore", "collective", "launch")
-STEP_SOURCES: Final = ("marker", "optimizer", "profiler", "forward")
+STEP_SOURCES: Final = ("marker", "optimizer", "profiler", "forward", "generate", "loader")
 
 NAME: Final = pa.dictionary(pa.int32(), pa.string())
 KEY: Final = pa.dictionary(pa.int8(), pa.string())

@@ -20,6 +20,8 @@ from trnprof.cli.options import (
     REPRODUCIBLE,
     SKEW,
     SLOW,
+    STRICT,
+    STRICT_MEMORY,
     SYSTEM,
     TRACE,
     Edges,
@@ -41,9 +43,11 @@ def emulate(
     degrade: Annotated[list[str] | None, DEGRADE] = None,
     fail: Annotated[list[str] | None, FAIL] = None,
     fold: Annotated[bool, FOLD] = True,
+    strict: Annotated[float | None, STRICT] = None,
+    strict_memory: Annotated[bool, STRICT_MEMORY] = False,
     reproducible: Annotated[bool, REPRODUCIBLE] = False,
     force: Annotated[bool, FORCE] = False,
-) -> None:
+) -> int:
     """Time the workload saved in a trace on another system, with its ranks placed otherwise, or with faults.
 
     Example: trnprof emulate run.trnprof --system trn2-ultra -o other.trnprof
@@ -54,9 +58,10 @@ def emulate(
     # after what is quickly refused: this import takes half a second
     from trnprof.cli.faults import read_faults
     from trnprof.cli.recording import Timing, emulate_trace
+    from trnprof.cli.strict import Checks
 
     faults = read_faults(slow or (), skew or (), degrade or (), fail or ())
-    emulate_trace(
+    return emulate_trace(
         trace,
         machine,
         output,
@@ -68,6 +73,7 @@ def emulate(
             lnc,
             faults,
             fold,
+            Checks(strict, strict_memory),
         ),
         force=force,
     )

@@ -14,6 +14,8 @@ from trnprof.cli.options import (
     INSTANCES,
     LNC,
     PLACEMENT,
+    STRICT,
+    STRICT_MEMORY,
     SYSTEM,
     Edges,
     Execution,
@@ -52,6 +54,8 @@ def record(
     lnc: Annotated[int | None, LNC] = None,
     execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
     edges: Annotated[Edges | None, EDGES] = None,
+    strict: Annotated[float | None, STRICT] = None,
+    strict_memory: Annotated[bool, STRICT_MEMORY] = False,
     reproducible: Annotated[
         bool,
         typer.Option("--reproducible", help="Leave out host times, dates, paths and the command."),
@@ -76,12 +80,21 @@ def record(
     window = parse_range(steps) if steps else None
     # after what is quickly refused: this import takes half a second
     from trnprof.cli.recording import Timing, record_command
+    from trnprof.cli.strict import Checks
 
+    timing = Timing(
+        execution.value,
+        edges.value if edges else None,
+        reproducible,
+        placement,
+        lnc,
+        checks=Checks(strict, strict_memory),
+    )
     return record_command(
         command,
         machine,
         output,
-        Timing(execution.value, edges.value if edges else None, reproducible, placement, lnc),
+        timing,
         world_size=world_size,
         fake=fake,
         steps=window,

@@ -76,9 +76,9 @@ class CaptureLog:
         self._rows.append(Row("step", label, source, number))
         self.flush()
 
-    def cut(self, phase: str) -> None:
+    def cut(self, phase: str, label: str = "") -> None:
         """A place where steps may be cut, if nothing better marks them: what ran is written now."""
-        self._rows.append(Row("cut", phase=phase))
+        self._rows.append(Row("cut", label, phase))
         self.flush()
 
     def window(self, first: int, last: int) -> None:

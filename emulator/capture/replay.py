@@ -249,23 +249,49 @@ def _resident(rows: Sequence[Row], roles: dict[int, str]) -> dict[int, TensorRef
 def _cut(
     rows: Sequence[Row], operations: list[Operation]
 ) -> tuple[list[Operation], list[WorkloadStep]]:
-    """Steps of a program that marked none: training turns at each forward after a backward, inference at each forward."""
-    wanted = "backward" if any(op.phase == "backward" for op in operations) else "forward"
+    """Steps of a program that marked none, from the cuts of one kind."""
+    wanted = _kind_of_cuts(rows)
+    source = wanted if wanted in ("generate", "loader") else "forward"
     numbered: list[Operation] = []
-    step, has_operations = 0, False
-    is_first = wanted == "forward"  # what comes before the first forward belongs to its step
+    labels = [""]
+    has_operations = False
+    is_first = wanted != "backward"  # what comes before the first forward belongs to its step
     for row in rows:
         if row.kind == "op":
-            op = operations[len(numbered)]
+            op, step = operations[len(numbered)], len(labels) - 1
             numbered.append(replace(op, step=step) if op.step != step else op)
             has_operations = True
-        elif row.kind == "cut" and row.phase == wanted and has_operations:
-            step += not is_first
-            has_operations = is_first = False
         elif row.kind == "cut" and row.phase == wanted:
+            if is_first or not has_operations:
+                labels[-1] = row.name
+            else:
+                labels.append(row.name)
+                has_operations = False
             is_first = False
     last = numbered[-1].step if numbered else -1
-    return numbered, [WorkloadStep(i, f"step {i}", "forward") for i in range(last + 1)]
+    steps = [WorkloadStep(i, labels[i] or f"step {i}", source) for i in range(last + 1)]
+    return numbered, steps
+
+
+def _kind_of_cuts(rows: Sequence[Row]) -> str:
+    """What a program turns at that marked no step.
+
+    Training: each batch of a DataLoader, or each forward after a backward. Inference: each forward in a loop that generates, or
+    each batch, or each forward.
+    """
+    trains = any(row.kind == "op" and row.phase == "backward" for row in rows)
+    if not trains and any(row.kind == "cut" and row.phase == "generate" for row in rows):
+        return "generate"
+    batches, has_operations = 0, False
+    for row in rows:
+        if row.kind == "op":
+            batches += not has_operations
+            has_operations = True
+        elif row.kind == "cut" and row.phase == "loader":
+            has_operations = False
+    if batches > 1:
+        return "loader"
+    return "backward" if trains else "forward"
 
 
 def _window(

@@ -44,7 +44,8 @@ class Row(NamedTuple):
 
     Kinds: ``op``; ``resident`` (tensors alive before the first operation); ``role`` (a tensor turned out to have this role);
     ``step`` (it ended: name = label, phase = source); ``cut`` (a place where steps may be cut when the log is replayed: phase =
-    forward, one begins, or forward_end, or backward, its gradients are used up, or optimizer, its step has ended); ``window``
+    forward, one begins, or forward_end, or backward, its gradients are used up, or optimizer, its step has ended, or generate, a
+    forward of a generating loop begins and name is its label, or loader, a batch has come); ``window``
     (only steps from step to source_line are wanted); ``note``; ``end`` (all is written; name = interrupted if an exception
     ended the program); ``group`` (ranks that communicate: step = its index, arguments = JSON of ranks and siblings); ``world``
     (step = its ranks, source_line = the one that was captured).

@@ -31,6 +31,7 @@ from trnprof.emulator.capture.steps import Steps
 from trnprof.emulator.capture.store import Row
 from trnprof.emulator.capture.torch_dispatch import CaptureMode
 from trnprof.emulator.capture.torch_left import runs_a_model
+from trnprof.emulator.capture.torch_loops import Loops
 from trnprof.emulator.capture.torch_modules import Modules
 from trnprof.emulator.capture.torch_patches import (
     patch_compile,
@@ -70,6 +71,7 @@ class TorchCapture:
         self.phases = Phases()
         self.steps = Steps(self._end_step)
         self.spans = HostSpans(settings.trace_dir)
+        self.loops = Loops(self._cut, self._is_watched)
         self._adopting = threading.Lock()
         self._earlier_exception = getattr(sys, "last_value", None)  # in an interactive session
         self._is_left = False
@@ -105,6 +107,7 @@ class TorchCapture:
         patch_compile(self.log.note)
         patch_profiler(guarded(lambda: self.steps.mark("profiler")))
         patch_resizing(guarded(self.storages.release))
+        self.loops.install()
         recorder.on_step(guarded(self._marker))
         if torch.distributed.is_available():
             self._watch_groups()
@@ -203,6 +206,9 @@ class TorchCapture:
             self.log.note(f"{count} operations on host data (data loading) are not recorded")
         if self._devices is not None and self._devices.uses:
             self.log.note(self._devices.note())
+        if self._fake is not None:
+            for text in self._fake.asked.notes():
+                self.log.note(text)
         self.spans.stop()
         self.log.close(is_interrupted)
 
@@ -241,9 +247,9 @@ class TorchCapture:
         if self._is_watched():
             self.steps.mark("marker", label)
 
-    def _cut(self, phase: str) -> None:
+    def _cut(self, phase: str, label: str = "") -> None:
         if not self.steps.source and self.mode.state == "recording":
-            self.log.cut(phase)
+            self.log.cut(phase, label)
 
     def _is_watched(self) -> bool:
         return threading.get_ident() == self.mode.thread and self.mode.state != "off"
@@ -293,6 +299,7 @@ class TorchCapture:
             self.phases.after_backward = False
             self._cut("backward")
         if any(True for _ in module.parameters()):
+            self.loops.before_forward(module)
             self._cut("forward")
 
     def _after_forward(self, module: torch.nn.Module, has_returned: bool) -> None:

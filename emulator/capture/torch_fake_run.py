@@ -22,12 +22,18 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 
+from trnprof.emulator.capture.imports import when_imported
+from trnprof.emulator.capture.torch_asked import Asked
+from trnprof.emulator.capture.torch_known import Known, KnownValues
+
 
 class FakeRun:
     """The fake mode, and the answers to questions about values."""
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.asked = Asked()
+        self._known = KnownValues()
         self._note = note
 
     def install(self) -> None:
@@ -37,6 +43,7 @@ class FakeRun:
         self._patch_conversion()
         self._patch_saving()
         self._patch_data_loader()
+        when_imported("transformers.utils.import_utils", _let_masks_be_looked_at)
         self.mode.__enter__()
         self._note("the program ran on fake tensors: shapes are real, values are not")
 
@@ -47,22 +54,41 @@ class FakeRun:
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operation, or its placeholder where the result depends on values."""
         try:
-            return func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException) as failure:
-            name = func._opname
-            stand_in = _STAND_INS.get(name)
+            out = func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            stand_in = _STAND_INS.get(func._opname)
             if stand_in is None:
                 raise
-            out = stand_in(self, failure, args, kwargs)
-            self._note(f"fake tensors: {name} depends on values; {_ASSUMED[name]}")
-            return out
+            return stand_in(self, func, args, kwargs)
+        self._known.follow(func, args, kwargs, out)
+        return out
 
     def _patch_values(self) -> None:
-        note = self._note
+        tensor, asked, known = torch.Tensor, self.asked, self._known
+
+        def item(self: Any) -> Any:
+            before = asked.reads
+            value = tensor.item(self)
+            return value if asked.reads == before else asked.placeholder(value)
+
+        def decides(self: Any) -> bool:
+            before = asked.reads
+            value = tensor.__bool__(self)
+            if asked.reads > before:
+                asked.reads = before
+                asked.decide()
+            return bool(value)
 
         def numpy(self: Any, *_: Any, **__: Any) -> Any:
-            note("fake tensors: numpy() gives zeros")
+            found = known.find(self)
+            if found is not None:
+                with unset_fake_temporarily():
+                    return found.values.numpy().copy()
+            asked.reads += 1
             return np.zeros(tuple(self.shape), dtype=_numpy_dtype(self.dtype))
+
+        def tolist(self: Any) -> Any:
+            return self.item() if self.dim() == 0 else numpy(self).tolist()
 
         def array(self: Any, dtype: Any = None, *_: Any, **__: Any) -> Any:
             return numpy(self).astype(dtype) if dtype is not None else numpy(self)
@@ -70,6 +96,9 @@ class FakeRun:
         def formatted(self: Any, spec: str) -> str:
             return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
+        FakeTensor.item = item
+        FakeTensor.__bool__ = decides
+        FakeTensor.tolist = tolist
         FakeTensor.numpy = numpy
         FakeTensor.__array__ = array
         FakeTensor.__format__ = formatted
@@ -130,44 +159,104 @@ class FakeRun:
 
         loader.__init__, loader.__iter__, base.__next__ = one_process, real_iter, real_next
 
-    def _scalar(self, failure: Any, args: tuple[Any, ...], _: Any) -> Any:
+    def _scalar(self, _: Any, args: tuple[Any, ...], __: Any) -> Any:
+        found = self._known.find(args[0])
+        if found is None or not found.is_exact:
+            self.asked.reads += 1
+        if found is not None:
+            with unset_fake_temporarily():
+                return found.values.item()
         dtype = args[0].dtype
         if dtype == torch.bool:
             return False
         return 0.0 if dtype.is_floating_point else 0j if dtype.is_complex else 0
 
-    def _nonzero(self, failure: Any, args: tuple[Any, ...], _: Any) -> Any:
-        return self._new((args[0].numel(), args[0].dim()))
+    def _equal(self, _: Any, args: tuple[Any, ...], __: Any) -> bool:
+        found = [self._known.find(tensor) for tensor in args[:2]]
+        known = [f.values for f in found if f is not None]
+        if len(known) == 2:
+            with unset_fake_temporarily():
+                return bool(torch.equal(*known))
+        self.asked.reads += 1
+        return False
 
-    def _masked_select(self, failure: Any, args: tuple[Any, ...], _: Any) -> Any:
+    def _nonzero(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = self._computed(func, args, kwargs)
+        if out is not None:
+            return out
+        shape = (args[0].numel(), args[0].dim())
+        return self._assumed("nonzero: every element was taken to be nonzero", self._new(shape))
+
+    def _masked_select(self, func: Any, args: tuple[Any, ...], _: Any) -> Any:
         shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
-        return self._new((math.prod(shape),), args[0].dtype)
+        known = self._known.find(args[1])
+        if known is not None:
+            with unset_fake_temporarily():
+                count = int(known.values.expand(shape).sum())
+            return self._new((count,), args[0].dtype)
+        return self._assumed(
+            "masked_select: every element was taken", self._new((math.prod(shape),), args[0].dtype)
+        )
 
-    def _unique(self, failure: Any, args: tuple[Any, ...], _: Any) -> Any:
+    def _unique(self, _: Any, args: tuple[Any, ...], __: Any) -> Any:
         values = args[0]
         flat = self._new((values.numel(),), values.dtype)
-        return flat, self._new(tuple(values.shape)), self._new((values.numel(),))
+        out = flat, self._new(tuple(values.shape)), self._new((values.numel(),))
+        return self._assumed("unique: every element was taken to be unique", out)
 
-    def _index(self, failure: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _index(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         indices: list[Any] = []
         for index in args[1]:
-            if index is not None and index.dtype in (torch.bool, torch.uint8):
-                indices.extend(self._new((index.numel(),)) for _ in range(index.dim()))
-            else:
+            if index is None or index.dtype not in (torch.bool, torch.uint8):
                 indices.append(index)
+                continue
+            known = self._known.find(index)
+            count = index.numel()
+            if known is not None:
+                with unset_fake_temporarily():
+                    count = int(known.values.count_nonzero())
+            else:
+                self._assumed("index: every element of the mask was taken to be true", None)
+            indices.extend(self._new((count,)) for _ in range(index.dim()))
         return torch.ops.aten.index.Tensor(args[0], indices)
 
-    def _repeat(self, failure: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._new((args[0].numel(),))
+    def _repeat(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = self._computed(func, args, kwargs)
+        if out is not None:
+            return out
+        shape = (args[0].numel(),)
+        return self._assumed("repeat_interleave: one repetition each was assumed", self._new(shape))
 
-    def _new(self, shape: tuple[int, ...], dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The indices that an operator gives for values that are known; None for those that are not."""
+        found = self._known.find(args[0])
+        if found is None:
+            return None
+        with unset_fake_temporarily():
+            values = func(found.values, *args[1:], **kwargs)
+        out = self._new(tuple(values.shape), values.dtype, values.stride())
+        self._known.learn(out, Known(values, found.is_exact))
+        return out
+
+    def _assumed(self, assumption: str, out: Any) -> Any:
+        self.asked.shapes[assumption] += 1
+        return out
+
+    def _new(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype = torch.int64,
+        stride: tuple[int, ...] | None = None,
+    ) -> torch.Tensor:
         with self.mode:
+            if stride is not None:
+                return torch.empty_strided(shape, stride, dtype=dtype)
             return torch.empty(shape, dtype=dtype)
 
 
 _STAND_INS: dict[str, Callable[[FakeRun, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "_local_scalar_dense": FakeRun._scalar,
-    "equal": lambda *_: False,
+    "equal": FakeRun._equal,
     "nonzero": FakeRun._nonzero,
     "masked_select": FakeRun._masked_select,
     "_unique2": FakeRun._unique,
@@ -175,16 +264,11 @@ _STAND_INS: dict[str, Callable[[FakeRun, Any, tuple[Any, ...], dict[str, Any]], 
     "index": FakeRun._index,
     "repeat_interleave": FakeRun._repeat,
 }
-_ASSUMED = {
-    "_local_scalar_dense": "0 or False was returned",
-    "equal": "False was returned",
-    "nonzero": "every element was taken to be nonzero",
-    "masked_select": "every element was taken",
-    "_unique2": "every element was taken to be unique",
-    "unique_consecutive": "every element was taken to be unique",
-    "index": "every element of the mask was taken to be true",
-    "repeat_interleave": "one repetition each was assumed",
-}
+
+
+def _let_masks_be_looked_at(module: Any) -> None:
+    """On fake tensors transformers keeps every mask; values that are known let it leave out a mask of ones, as on real ones."""
+    module.is_fake_tensor = lambda _: False
 
 
 def _apply_to_own(module: torch.nn.Module, fn: Any) -> None:

@@ -41,6 +41,8 @@ class Blocking:
 
 def plan_matmul(core: Core, op: Operation) -> OpPlan | None:
     """The plan of mm, addmm, bmm, baddbmm, addmv, mv and dot, or None for other operators."""
+    if op.name == "_grouped_mm":
+        return _plan_grouped(core, op)
     match op.name:
         case "mm" | "bmm" | "mv" | "dot" | "_int_mm" | "matmul" | "linear":
             if len(op.inputs) < 2:
@@ -56,6 +58,25 @@ def plan_matmul(core: Core, op: Operation) -> OpPlan | None:
         return None
     m, k, n, batch = _sizes(op.name, a, b)
     return matmul_plan(core, op, a, b, extra, (batch, m, k, n))
+
+
+def _plan_grouped(core: Core, op: Operation) -> OpPlan | None:
+    """One product a group (an expert), all groups of the same size: what their offsets say depends on values.
+
+    Rows of A [T, K] by group times B [E, K, N]; or, for gradients of the weights, columns of A [K, T] times rows of B [T, N].
+    """
+    if len(op.inputs) < 3 or len(op.inputs[2].shape) != 1:
+        return None
+    a, b, offsets = op.inputs[:3]
+    groups = max(1, offsets.shape[0])
+    match len(a.shape), len(b.shape):
+        case 2, 3:
+            sizes = math.ceil(a.shape[0] / groups), a.shape[1], b.shape[2]
+        case 2, 2:
+            sizes = a.shape[0], math.ceil(a.shape[1] / groups), b.shape[1]
+        case _:
+            return None
+    return matmul_plan(core, op, a, b, op.inputs[3:], (groups, *sizes))
 
 
 def matmul_plan(

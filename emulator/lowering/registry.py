@@ -13,6 +13,7 @@ from trnprof.emulator.lowering.matmul import plan_matmul
 from trnprof.emulator.lowering.movement import plan_movement
 from trnprof.emulator.lowering.plan import EXCHANGE, NOTHING, OpPlan, numel, rows_and_columns
 from trnprof.emulator.lowering.rowwise import plan_rowwise
+from trnprof.emulator.lowering.selection import plan_selection
 from trnprof.emulator.workload import Operation
 
 Lowering = Callable[[Core, Operation], OpPlan | None]
@@ -23,6 +24,7 @@ LOWERINGS: tuple[Lowering, ...] = (
     plan_convolution,
     plan_movement,
     plan_rowwise,
+    plan_selection,
     plan_elementwise,
 )
 """To add an operator: extend the table of one of these, or add a function here."""

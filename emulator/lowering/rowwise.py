@@ -22,6 +22,8 @@ ROWWISE: dict[str, str] = {
     # max, exp with accumulated sum, scale by the reciprocal
     "_softmax": "RS1",
     "softmax": "RS1",
+    # the same, and zeros for a row without any key: its sum is compared, and the row multiplied by that
+    "_safe_softmax": "RS11",
     # max, exp with accumulated sum, subtract
     "_log_softmax": "RS1",
     # grad * out, sum, (grad - sum) * out
@@ -68,13 +70,13 @@ def plan_rowwise(core: Core, op: Operation) -> OpPlan | None:
     source = max(op.inputs, key=numel)
     if name in REDUCTIONS:
         if op.name.startswith("_foreach_"):
-            return _row_plan(core, op, "1R", *_as_one_row(op))
+            return row_plan(core, op, "1R", *_as_one_row(op))
         return _plan_reduction(core, op, source)
     code = ROWWISE.get(name)
     if code is None:
         return None
     rows, columns = _row_space(op, name, source)
-    plan = _row_plan(core, op, code, rows, columns)
+    plan = row_plan(core, op, code, rows, columns)
     if name in SUMS_OVER_ROWS:
         plan = _with_stage(plan, sum_over_rows(core, op, rows, 2 * columns, working_dtype(op)))
         first, *sums = plan.writes
@@ -121,12 +123,12 @@ def _plan_reduction(core: Core, op: Operation, source: TensorRef) -> OpPlan:
     if rows < core.sbuf_partitions and columns > core.sbuf_partitions:
         # a full sum: partial sums on every partition first, then one small matmul with ones
         rows, columns = core.sbuf_partitions, math.ceil(numel(source) / core.sbuf_partitions)
-        plan = _row_plan(core, op, code, rows, columns)
+        plan = row_plan(core, op, code, rows, columns)
         return _with_stage(plan, sum_over_rows(core, op, rows, 1, working_dtype(op)))
-    return _row_plan(core, op, code, rows, columns)
+    return row_plan(core, op, code, rows, columns)
 
 
-def _row_plan(core: Core, op: Operation, code: str, rows: int, columns: int) -> OpPlan:
+def row_plan(core: Core, op: Operation, code: str, rows: int, columns: int) -> OpPlan:
     """``code`` over every row; a row longer than a quarter of SBUF is read twice."""
     dtype = working_dtype(op)
     row_tiles = max(1, math.ceil(rows / core.sbuf_partitions))

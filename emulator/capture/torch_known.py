@@ -1,0 +1,212 @@
+"""Which fake tensors have values all the same? Small ones that a program makes from constants and computes with constants only.
+
+Lengths, masks, counters and flags steer a program: a loop that ends at a maximal length, a mask of ones that is left out. Their
+values need no data, so they are computed beside the fake run. What comes from data or weights stays unknown.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+_MOST_INTEGERS: Final = 1 << 16
+"""Elements of the largest integer or boolean tensor that is computed: a batch of labels, a mask of 256 x 256."""
+_MOST_FLOATS: Final = 16
+"""Elements of the largest floating tensor that is computed: scales and factors, no activations."""
+_FILLED: Final = {"zeros_like": 0, "new_zeros": 0, "zero_": 0, "ones_like": 1, "new_ones": 1}
+"""Operators whose result has one value that depends on no input."""
+_FILLED_BY_ARGUMENT: Final = {"full_like": 1, "fill_": 1, "new_full": 2}
+"""The same, with the position of the argument that says which."""
+_MAKES_NONE: Final = frozenset(
+    ("empty", "empty_strided", "empty_like", "new_empty", "empty_permuted")
+)
+_OR: Final = frozenset(("bitwise_or", "bitwise_or_", "logical_or", "logical_or_"))
+_AND: Final = frozenset(("bitwise_and", "bitwise_and_", "logical_and", "logical_and_"))
+
+
+class Known(NamedTuple):
+    """Values of a tensor, and whether nothing was assumed to get them."""
+
+    values: torch.Tensor
+    is_exact: bool
+
+
+class _Base(weakref.ref):  # type: ignore[type-arg]
+    """The values of a live storage of fake tensors."""
+
+    __slots__ = ("is_exact", "key", "values")
+    key: int
+    values: torch.Tensor | None
+    is_exact: bool
+
+
+class KnownValues:
+    """Values of the storages that are known, computed operation by operation."""
+
+    def __init__(self) -> None:
+        self._bases: dict[int, _Base] = {}
+
+    def find(self, tensor: torch.Tensor) -> Known | None:
+        """The values of a tensor; None if they are not known."""
+        if tensor.layout != torch.strided:
+            return None
+        base = self._bases.get(tensor.untyped_storage()._cdata)
+        if base is None:
+            is_data = not isinstance(tensor, FakeTensor) and is_small(tensor)
+            return Known(tensor, True) if is_data else None
+        if base.values is None or base.values.dtype != tensor.dtype or not is_small(tensor):
+            return None
+        with unset_fake_temporarily():
+            view = torch.ops.aten.as_strided.default(
+                base.values, tensor.shape, tensor.stride(), tensor.storage_offset()
+            )
+        return Known(view, base.is_exact)
+
+    def learn(self, tensor: torch.Tensor, known: Known) -> None:
+        """These are the values of a new tensor."""
+        self._keep(tensor, known.values, known.is_exact)
+
+    def _keep(self, tensor: torch.Tensor, values: torch.Tensor | None, is_exact: bool) -> None:
+        storage = tensor.untyped_storage()
+        base = _Base(storage, self._died)
+        base.key, base.values, base.is_exact = storage._cdata, values, is_exact
+        self._bases[base.key] = base
+
+    def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """An operation has run on fake tensors: do it with values too, or forget what it has written."""
+        made = _tensors((out,))
+        if not any(isinstance(tensor, FakeTensor) for tensor in made):
+            return
+        inputs = _tensors((*args, *kwargs.values()))
+        found = self._found(func, inputs) if all(map(is_small, made)) else None
+        name = func._opname
+        if name in _FILLED or name in _FILLED_BY_ARGUMENT:
+            self._fill(name, args, made[0])
+        elif found is not None and name not in _MAKES_NONE and _is_determined(func):
+            self._compute(func, args, kwargs, made, found)
+        elif func._schema.is_mutable:
+            self._forget(func, args, kwargs)
+
+    def _found(self, func: Any, inputs: list[torch.Tensor]) -> dict[int, Known] | None:
+        """Values of all inputs by identity; of a boolean one, where the other decides or is assumed to, False."""
+        found: dict[int, Known] = {}
+        unknown = []
+        for tensor in inputs:
+            known = self.find(tensor)
+            if known is not None:
+                found[id(tensor)] = known
+            elif func._opname in _OR or func._opname in _AND:
+                unknown.append(tensor)
+            else:
+                return None
+        if not unknown:
+            return found
+        if not found or any(t.dtype != torch.bool or not is_small(t) for t in unknown):
+            return None
+        (other,) = found.values()
+        with unset_fake_temporarily():
+            decides = bool(other.values.all() if func._opname in _OR else not other.values.any())
+            for tensor in unknown:
+                values = torch.zeros(tuple(tensor.shape), dtype=torch.bool)
+                found[id(tensor)] = Known(values, decides)
+        return found
+
+    def _fill(self, name: str, args: tuple[Any, ...], made: torch.Tensor) -> None:
+        value = _FILLED.get(name)
+        if value is None:
+            value = args[_FILLED_BY_ARGUMENT[name]]
+        known = self.find(value) if isinstance(value, torch.Tensor) else None
+        key = made.untyped_storage()._cdata
+        is_whole = made.untyped_storage().nbytes() == made.numel() * made.element_size()
+        if (isinstance(value, torch.Tensor) and known is None) or not is_small(made):
+            self._bases.pop(key, None)
+        elif is_whole or name.endswith("like") or name.startswith("new"):
+            with unset_fake_temporarily():
+                values = torch.empty_strided(
+                    tuple(made.shape), made.stride(), dtype=made.dtype, device="cpu"
+                )
+                values.fill_(value if known is None else known.values)
+            self.learn(made, Known(values, known is None or known.is_exact))
+        elif key in self._bases:
+            found = self.find(made)
+            if found is not None:
+                with unset_fake_temporarily():
+                    found.values.fill_(value if known is None else known.values)
+
+    def _compute(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        made: list[torch.Tensor],
+        found: dict[int, Known],
+    ) -> None:
+        def real(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return found[id(value)].values
+            if isinstance(value, list | tuple):
+                return [real(item) for item in value]
+            return torch.device("cpu") if isinstance(value, torch.device) else value
+
+        try:
+            with unset_fake_temporarily():
+                result = func(
+                    *map(real, args), **{name: real(value) for name, value in kwargs.items()}
+                )
+        except Exception:  # the fake run went well: it says what becomes of the program
+            self._forget(func, args, kwargs)
+            return
+        is_exact = all(known.is_exact for known in found.values())
+        for tensor, values in zip(made, _tensors((result,)), strict=False):
+            base = self._bases.get(tensor.untyped_storage()._cdata)
+            if base is not None:
+                base.is_exact &= is_exact
+            elif tensor.stride() == values.stride():
+                self.learn(tensor, Known(values, is_exact))
+
+    def _forget(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What an operation writes has values that are not known."""
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            for tensor in _tensors((value,)):
+                if isinstance(tensor, FakeTensor):
+                    self._bases.pop(tensor.untyped_storage()._cdata, None)
+                else:
+                    self._keep(tensor, None, False)
+
+    def _died(self, base: Any) -> None:
+        key = base.key
+        if self._bases.get(key) is base:
+            del self._bases[key]
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    """Whether the values of such a tensor are worth to be computed."""
+    most = _MOST_FLOATS if tensor.dtype.is_floating_point else _MOST_INTEGERS
+    return not tensor.dtype.is_complex and tensor.numel() <= most
+
+
+_determined: dict[Any, bool] = {}
+
+
+def _is_determined(func: Any) -> bool:
+    """Whether an operator gives the same result each time."""
+    known = _determined.get(func)
+    if known is None:
+        known = _determined[func] = torch.Tag.nondeterministic_seeded not in func.tags
+    return known
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found.extend(v for v in value if isinstance(v, torch.Tensor))
+    return found
