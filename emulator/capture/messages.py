@@ -44,7 +44,9 @@ def pair_messages(operations: Sequence[Operation]) -> tuple[list[Operation], int
         earlier = others.popleft()
         send, receive = (op, operations[earlier]) if sends else (operations[earlier], op)
         assert send.collective is not None
-        freed = {number for other in operations[earlier + 1 : position + 1] for number in other.freed}
+        freed = {
+            number for other in operations[earlier + 1 : position + 1] for number in other.freed
+        }
         paired[position] = replace(
             op,
             inputs=tuple(ref for ref in send.inputs if ref.tensor not in freed),

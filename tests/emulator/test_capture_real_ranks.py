@@ -12,9 +12,7 @@ import pytest
 from tests.emulator.distributed import SCRIPTS, played
 
 pytest.importorskip("torch")
-WAYS = (
-    "ddp accumulate static unused big_ddp fsdp2 fsdp2_keep fsdp2_mixed tp sp 2d hsdp".split()
-)
+WAYS = "ddp accumulate static unused big_ddp fsdp2 fsdp2_keep fsdp2_mixed tp sp 2d hsdp".split()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -49,6 +49,8 @@ class Log(TorchDispatchMode):
 def ranks_of(values: list[Any]) -> list[int]:
     """Ranks of the group among the arguments: an object of torch, or a name."""
     for value in reversed(values):
+        if isinstance(value, dist.ProcessGroup):
+            return dist.get_process_group_ranks(value)
         if isinstance(value, str) and value not in ("sum", "avg", "max"):
             group = torch._C._distributed_c10d._resolve_process_group(value)
             return dist.get_process_group_ranks(group)
