@@ -34,7 +34,7 @@ class Log(TorchDispatchMode):
             return NotImplemented
         out = func(*args, **kwargs)
         name = f"{func.namespace}::{func._opname}"
-        if "c10d" in func.namespace and "wait" not in name:
+        if "c10d" in func.namespace and "wait" not in name and "wrap" not in name:
             values = [*args, *kwargs.values()]
             sizes = [
                 sum(t.nbytes for t in tree_leaves(value) if isinstance(t, torch.Tensor))
