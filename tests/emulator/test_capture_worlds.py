@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import polars as pl
 import pytest
 from tests.emulator.distributed import calls, kinds, played
+from tests.emulator.ranks.worlds import run
+
+from trnprof.emulator.system import load_system
 
 pytest.importorskip("torch")
 
+ULTRA = load_system("trn2-ultra")
 LAYERS, WIDTH, TOKENS, BATCH, RANKS = 3, 64, 16, 2, 64
 """Of scripts/parallel.py."""
 BLOCK = 2 * WIDTH + (WIDTH + 1) * 4 * WIDTH + (4 * WIDTH + 1) * WIDTH
@@ -116,3 +123,22 @@ def test_ddp_reduces_once_for_two_backwards_without_sync() -> None:
     assert kinds(accumulated, 2) == [("all_reduce", "world", nbytes)]
     backward = [op for op in accumulated.operations if op.step == 2 and op.phase == "backward"]
     assert len([op for op in backward if op.name == "mm"]) == 2 * LAYERS * 4
+
+
+def test_buckets_are_reduced_while_the_backward_goes_on(tmp_path: Path) -> None:
+    """The first bucket is sent under the products of the layers in front of it, and the update waits for the last."""
+    emulated = run(tmp_path / "ddp.trnprof", played(RANKS, "parallel.py", "big_ddp"), ULTRA)
+    ops = emulated.trace.ops.collect().select("op_id", operator="name")
+    tracks = emulated.trace.tracks.select("track_id", track_kind=pl.col("kind").cast(pl.String))
+    events = emulated.events.filter(pl.col("step") == 2).join(ops, on="op_id")
+    events = events.join(tracks, on="track_id")
+    buckets = events.filter(pl.col("track_kind") == "collective_stream").sort("start_ns")
+    assert len(buckets) == 3
+    starts, ends = buckets["start_ns"], buckets["end_ns"]
+    assert (starts[1:] >= ends[:-1]).all()  # one after the other
+    products = events.filter(pl.col("operator").is_in(["mm", "addmm"]))
+    is_under = (pl.col("start_ns") < ends[0]) & (pl.col("end_ns") > starts[0])
+    assert len(products.filter(is_under))
+    assert products["end_ns"].max() > ends[0]
+    updates = events.filter(pl.col("operator").str.contains("addcdiv"))
+    assert updates["end_ns"].max() > ends[-1]
