@@ -125,6 +125,17 @@ def test_ddp_reduces_once_for_two_backwards_without_sync() -> None:
     assert len([op for op in backward if op.name == "mm"]) == 2 * LAYERS * 4
 
 
+def test_a_static_graph_rebuilds_its_buckets_before_the_third_step() -> None:
+    """As two real processes under gloo did (torch 2.13): who uses what and all gradients; gradients; the new order, gradients."""
+    workload = played(RANKS, "parallel.py", "static")
+    parameters = 6 * LAYERS
+    gradients = ("all_reduce", "world", LAYERS * BLOCK * 4)
+    order = [("broadcast", "world", (parameters + 1) * 4), ("broadcast", "world", 4)]
+    assert kinds(workload, 0) == [("all_reduce", "world", parameters * 4), gradients]
+    assert kinds(workload, 1) == [gradients]
+    assert kinds(workload, 2) == [*order, gradients]
+
+
 def test_buckets_are_reduced_while_the_backward_goes_on(tmp_path: Path) -> None:
     """The first bucket is sent under the products of the layers in front of it, and the update waits for the last."""
     emulated = run(tmp_path / "ddp.trnprof", played(RANKS, "parallel.py", "big_ddp"), ULTRA)
