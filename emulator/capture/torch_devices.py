@@ -57,6 +57,7 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
         """From now on."""
         warnings.filterwarnings("ignore", "The passed-in `module` is on CPU")  # of the first FSDP
         self._patch_cuda()
+        self._patch_accelerator()
         self._patch_modules()
         self._patch_precision()
         self.__enter__()
@@ -122,13 +123,25 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
         cuda.current_stream = cuda.default_stream = _answer(Stream())
         cuda.stream = cuda.device = lambda *_: contextlib.nullcontext()
 
+    def _patch_accelerator(self) -> None:
+        found, cuda = torch.accelerator, torch.device("cuda")
+        for name, answer in (
+            ("is_available", True),
+            ("current_accelerator", cuda),
+            ("device_count", self._devices),
+            ("current_device_index", 0),
+            ("set_device_index", None),
+            ("synchronize", None),
+        ):
+            setattr(found, name, self._to_programs(getattr(found, name), answer))
+
     def _to_programs(self, asked: Callable[..., Any], answer: Any) -> Callable[..., Any]:
         """An answer for the program; torch's own code hears the truth."""
 
         @functools.wraps(asked)
-        def answered(*args: Any) -> Any:
+        def answered(*args: Any, **kwargs: Any) -> Any:
             if is_internal(sys._getframe(1).f_code.co_filename):
-                return asked(*args)
+                return asked(*args, **kwargs)
             self.uses += 1
             return answer
 

@@ -243,12 +243,16 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
                 storage = self._storages.find(tensor)
                 if storage is not None:
                     storage.of_optimizer = True
-        if phase == "forward":  # an input that is written in place now holds a result
-            for tensor in written:
-                storage = self._storages.find(tensor)
-                if storage is not None and storage.role == "input":
-                    storage.role = "activation"
+        if phase == "forward":
+            self._hold_results(written)
         return list(refs.values())
+
+    def _hold_results(self, written: list[torch.Tensor]) -> None:
+        """Inputs that are written in place hold a result from now on."""
+        for tensor in written:
+            storage = self._storages.find(tensor)
+            if storage is not None and storage.role == "input":
+                storage.role = "activation"
 
     def _collective(self, operator: Operator, args: tuple[Any, ...]) -> dict[str, Any]:
         """What a collective asks, as replay reads it."""
@@ -273,6 +277,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         role = role if role == "gradient" else "activation"
         written = _at(args, operator.collective.writes) + _tensors(kwargs.values()) + flat(out)
         refs = {ref[:2]: ref for ref in (self._storages.ref(t, role) for t in written)}
+        self._hold_results(written)
         return list(refs.values())
 
     def _is_foreign(self, kind: type) -> bool:

@@ -2,7 +2,8 @@
 
 The rules are those of torch's reducer (torch/csrc/distributed/c10d/reducer.cpp): gradients are copied into flat buckets as they
 become ready, a bucket is reduced when it and those before it are full, and the gradients are copied back at the end of the backward.
-Buckets are built anew before the second forward, in the order in which gradients became ready, 1 MiB first and 25 MiB after.
+Buckets are built anew before the second forward (of a static graph, whose first backward is reduced at its end, the third), in the
+order in which gradients became ready, 1 MiB first and 25 MiB after.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Reducer:
 
     def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
         """A backward will come: parameters that none of the outputs depend on count as ready at its start."""
-        self._expects, self._next = True, 0
+        self._expects, self._next, self._ready_order = True, 0, []
         for bucket in self._buckets:
             bucket.pending = len(bucket.indices)
             bucket.future = None
@@ -137,7 +138,7 @@ class Reducer:
 
     def _rebuild_buckets(self) -> bool:
         """Build the buckets in the order in which gradients became ready; once, and only where that order is the same each time."""
-        if not self._should_rebuild() or not self._ready_order:
+        if not self._should_rebuild() or len(self._ready_order) != len(self._parameters):
             return False
         order = self._ready_order
         groups, _ = dist._compute_bucket_assignment_by_size(
@@ -181,6 +182,8 @@ class Reducer:
             if self._is_static and not self._was_delayed:
                 self._triggered.append(index)
                 return
+            if self._should_rebuild():
+                self._ready_order.append(index)
             unused, self._unused = self._unused, []
             for other in unused:
                 self._mark(other)
@@ -190,8 +193,6 @@ class Reducer:
 
     def _mark(self, index: int) -> None:
         """A gradient is ready, or will not come."""
-        if self._should_rebuild():
-            self._ready_order.append(index)
         bucket = next(b for b in self._buckets if index in b.indices)
         self._fill(bucket, bucket.indices.index(index))
         bucket.pending -= 1

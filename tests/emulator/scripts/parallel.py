@@ -2,7 +2,6 @@
 
 # ruff: noqa: T201
 
-import os
 import sys
 
 import torch
@@ -35,16 +34,19 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, width: int = WIDTH, layers: int = LAYERS, unused: bool = False) -> None:
+    def __init__(
+        self, width: int = WIDTH, layers: int = LAYERS, head: bool = False, unused: bool = False
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
+        self.head = nn.Linear(width, width) if head else nn.Identity()
         if unused:
             self.unused = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
             x = block(x)
-        return x
+        return self.head(x)
 
 
 def shard(model: Model, mesh: object = None, **options: object) -> nn.Module:
@@ -81,16 +83,16 @@ def made(way: str, device: str) -> nn.Module:
         case "big_ddp":
             return DistributedDataParallel(Model(512, 5).to(device))
         case "fsdp2":
-            return shard(Model().to(device))
+            return shard(Model(head=True).to(device))
         case "fsdp2_keep":
-            return shard(Model().to(device), reshard_after_forward=False)
+            return shard(Model(head=True).to(device), reshard_after_forward=False)
         case "fsdp2_mixed":
             precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-            return shard(Model().to(device), mp_policy=precision)
+            return shard(Model(head=True).to(device), mp_policy=precision)
         case "fsdp1":
             policy = ModuleWrapPolicy({Block})
             return FullyShardedDataParallel(
-                Model().to(device), auto_wrap_policy=policy, use_orig_params=True
+                Model(head=True).to(device), auto_wrap_policy=policy, use_orig_params=True
             )
         case "tp" | "sp":
             return tensor_parallel(
@@ -101,17 +103,14 @@ def made(way: str, device: str) -> nn.Module:
             return shard(tensor_parallel(Model().to(device), mesh["tp"]), mesh["dp"])
         case "hsdp":
             mesh = init_device_mesh(device, (2, world // 2), mesh_dim_names=("replicate", "shard"))
-            return shard(Model().to(device), mesh)
+            return shard(Model(head=True).to(device), mesh)
     raise SystemExit(f"no such way: {way}")
 
 
 def train(way: str, backend: str) -> None:
     device = "cpu" if backend == "gloo" else "cuda"
-    if way != "2d":
-        dist.init_process_group(backend)
+    dist.init_process_group(backend)
     torch.manual_seed(0)
-    if way == "2d":
-        dist.init_process_group(backend)
     model = made(way, device)
     width = 512 if way == "big_ddp" else WIDTH
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -128,5 +127,4 @@ def train(way: str, backend: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TORCH_DISTRIBUTED_DEBUG", "OFF")
     train(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "nccl")

@@ -1,0 +1,46 @@
+"""Distributed programs under capture: a script's workload for a world, and what its collectives ask."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trnprof.emulator.capture.launcher import run_captured
+from trnprof.emulator.capture.store import load_workload
+from trnprof.emulator.capture.torchrun import rank_command
+from trnprof.emulator.workload import CollectiveCall, Workload
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@cache
+def played(world_size: int, *arguments: str) -> Workload:
+    """The workload of a script that plays rank 0; each combination runs once."""
+    import sys
+
+    command = [sys.executable, str(SCRIPTS / arguments[0]), *arguments[1:]]
+    with TemporaryDirectory() as folder:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        rank = rank_command(command, world_size)
+        result = run_captured(rank, Path(folder), fake=True, host_spans=False)
+        assert (result.exit_code, result.failure) == (0, ""), arguments
+        return load_workload(Path(folder))
+
+
+def calls(workload: Workload, step: int, phase: str | None = None) -> list[CollectiveCall]:
+    """Collectives of one step in issue order."""
+    return [
+        op.collective
+        for op in workload.operations
+        if op.collective is not None and op.step == step and phase in (None, op.phase)
+    ]
+
+
+def kinds(workload: Workload, step: int, phase: str | None = None) -> list[tuple[str, str, int]]:
+    """Kind, name of the group and bytes of each."""
+    return [
+        (call.kind, workload.groups[call.group].name, call.nbytes)
+        for call in calls(workload, step, phase)
+    ]
