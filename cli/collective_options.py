@@ -218,16 +218,16 @@ def read_named(text: str, option: str, key: str) -> str:
     return value.strip()
 
 
-def read_slow(texts: Sequence[str]) -> dict[int, float]:
-    """Fractions by chip, from ``chip=7:0.8`` each.
+def read_slow(texts: Sequence[str], what: str = "chip") -> dict[int, float]:
+    """Fractions by chip (or rank), from ``chip=7:0.8`` each.
 
     Raises:
         TrnprofError: another form, or a chip twice.
     """
     factors: dict[int, float] = {}
     for text in texts:
-        digits, factor = read_fault(text, "--slow", "chip")
-        _add(factors, _number(digits, text, "--slow"), factor, f"--slow {text!r}: chip")
+        digits, factor = read_fault(text, "--slow", what)
+        _add(factors, _number(digits, text, "--slow"), factor, f"--slow {text!r}: {what}")
     return factors
 
 
@@ -390,7 +390,7 @@ def _number(digits: str, text: str, option: str) -> int:
 _EXPECTED: Final = {
     "--degrade": "link=3-7:0.5 (both directions, half the bandwidth) or link=3>7:0.5 (one)",
     "--fail": "link=3-7 (both directions) or link=3>7 (one)",
-    "--slow": "chip=7:0.8",
+    "--slow": "chip=7:0.8 (of a program also rank=7:0.8)",
     "--skew": "rank=5:40us",
     "--jitter": "seed=1,sigma=2%",
     "--astra-sim": "active=2,endpoint=1ns,memory=1600GB/s, some of these, or on",

@@ -69,6 +69,36 @@ EXECUTION = typer.Option(
 EDGES = typer.Option(
     "--edges", help="Dependencies to keep; by default all, up to 20 M events, then binding."
 )
+INSTANCES = typer.Option(
+    "--instances", min=1, help="So many of that system, joined by its network."
+)
+PLACEMENT = typer.Option(
+    "--placement",
+    metavar="packed|spread|FILE.csv",
+    help="Where ranks are: packed fills chip after chip, spread puts one on each chip in turn; a table has the columns rank, chip, core.",
+)
+LNC = typer.Option(
+    "--lnc",
+    min=1,
+    max=2,
+    help="Physical cores of a rank's logical core; by default 1 for one rank, else 2 from Trainium2 on.",
+)
 REPRODUCIBLE = typer.Option("--reproducible", help="Leave out dates, paths and the command.")
 FORCE = typer.Option("--force", help="Replace an output that is there already.")
 TRACE = typer.Argument(metavar="TRACE", help="A trace directory, NAME.trnprof.")
+SLOW = typer.Option(
+    "--slow",
+    metavar="rank=7:0.8",
+    help="A rank whose engines, DMA and HBM run at 0.8 of their speed; chip=7:0.8: all ranks of a chip, and its links.",
+)
+SKEW = typer.Option("--skew", metavar="rank=5:40us", help="A rank that begins late.")
+DEGRADE = typer.Option(
+    "--degrade", metavar="link=3-7:0.5", help="A link with half its bandwidth (3>7: one way)."
+)
+FAIL = typer.Option(
+    "--fail", metavar="link=3-7", help="A link that is not there: routes go round it."
+)
+FOLD = typer.Option(
+    "--fold/--no-fold",
+    help="Emulate one of the ranks that are equal, or each of them: the same answers, at so many times the cost.",
+)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from trnprof.cli.diagnostics import ExitCode, say
 from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_captured
 from trnprof.emulator.capture.store import holds_workload, load_workload, save_workload
+from trnprof.emulator.capture.torchrun import RankCommand, rank_command
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
+from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
+from trnprof.emulator.ranks.placement import place_ranks
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
+from trnprof.tracer.errors import CaptureError
 from trnprof.tracer.files import directory_beside
 from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
 from trnprof.tracer.reader import open_trace
@@ -27,44 +31,96 @@ _SIGNALLED: Final = 128
 """A shell's exit code for a command that signal n ended is this plus n."""
 
 
+@dataclass(frozen=True)
+class Timing:
+    """How a workload is timed and written.
+
+    Attributes:
+        execution: execution model of the lowering.
+        edges: dependencies to keep, None for what its size allows.
+        reproducible: leave out what differs between two runs.
+        placement: of ranks: packed, spread or a table.
+        lnc: physical cores a rank, None for the system's own.
+        faults: ranks, chips and links that are not as they should be.
+        fold: emulate equal ranks once.
+    """
+
+    execution: str
+    edges: str | None
+    reproducible: bool
+    placement: str
+    lnc: int | None
+    faults: Faults = NO_FAULTS
+    fold: bool = True
+
+
 def record_command(
     command: Sequence[str],
     system: System,
     output: Path,
+    timing: Timing,
     *,
-    fake: bool,
+    world_size: int | None,
+    fake: bool | None,
     steps: tuple[int, int] | None,
-    execution: str,
-    edges: str | None,
-    reproducible: bool,
     force: bool,
 ) -> int:
     """Run a command under capture and emulate what it did.
 
     Returns:
         The command's own exit code; 2 if there was nothing to capture, unless a signal ended the command.
+
+    Raises:
+        CaptureError: nothing can be run, or several ranks are to be run for real.
+        SystemDescriptionError: the ranks cannot be placed on the system.
     """
-    check_command(command)
+    rank = rank_command(command, world_size)
+    check_command(rank.command)
+    is_fake = _is_fake(rank, fake)
+    place_ranks(system, rank.world_size or 1, timing.placement, timing.lnc)
     directory = create_trace_directory(output, force=force).resolve()
+    _tell_world(rank)
     with undone(partial(_remove_if_nothing, directory)):
         result = run_captured(
-            command, directory, fake=fake, steps=steps, host_spans=not reproducible
+            rank, directory, fake=is_fake, steps=steps, host_spans=not timing.reproducible
         )
     workload = load_workload(directory) if result.captured else None
     if workload is None or not workload.operations:
         shutil.rmtree(directory, ignore_errors=True)
-        say(_why_nothing(command, result, steps))
+        say(_why_nothing(rank.command, result, steps))
         is_stopped = result.exit_code > _SIGNALLED
         return result.exit_code if is_stopped else int(ExitCode.BAD_INPUT)
     if result.exit_code:
         say(f"the command ended with code {result.exit_code}; what ran until then is recorded")
-    if reproducible:
+    if timing.reproducible:
         workload = without_paths(workload)
         save_workload(directory, workload)
-    _emulate_into(
-        directory, output, workload, system, list(command), execution, edges, reproducible
-    )
+    _emulate_into(directory, output, workload, system, list(command), timing)
     return result.exit_code
+
+
+def _is_fake(rank: RankCommand, fake: bool | None) -> bool:
+    """Whether the program runs on fake tensors: by default where there are several ranks.
+
+    Raises:
+        CaptureError: several are to run for real.
+    """
+    has_others = (rank.world_size or 1) > 1
+    if has_others and fake is False:
+        raise CaptureError(
+            f"--real runs one rank, not {rank.world_size}: what the others would send does not exist; leave out --real"
+        )
+    return has_others if fake is None else fake
+
+
+def _tell_world(rank: RankCommand) -> None:
+    """Which world is played."""
+    size = rank.world_size
+    if size is None:
+        return
+    nodes = size // rank.local_size
+    launcher = f"torchrun recognised ({nodes} x {rank.local_size} ranks), not run: "
+    say(f"{launcher if rank.launched else ''}the program runs once, as rank 0 of {size}")
 
 
 def _remove_if_nothing(directory: Path) -> None:
@@ -120,10 +176,8 @@ def emulate_trace(
     trace: Path,
     system: System,
     output: Path,
+    timing: Timing,
     *,
-    execution: str,
-    edges: str | None,
-    reproducible: bool,
     force: bool,
 ) -> None:
     """Time the workload saved in a trace on another system, into a trace of its own."""
@@ -132,7 +186,7 @@ def emulate_trace(
     check_replaceable(output, force=force)
     with directory_beside(output) as directory:
         save_workload(directory, workload)
-        _emulate_into(directory, output, workload, system, None, execution, edges, reproducible)
+        _emulate_into(directory, output, workload, system, None, timing)
 
 
 def _emulate_into(
@@ -141,9 +195,7 @@ def _emulate_into(
     workload: Workload,
     system: System,
     command: list[str] | None,
-    execution: str,
-    edges: str | None,
-    reproducible: bool,
+    timing: Timing,
 ) -> None:
     if not compiled_is_cached():
         say(f"compiling the scheduler, once on this machine (about {COMPILE_SECONDS} s)")
@@ -151,10 +203,14 @@ def _emulate_into(
         workload,
         system,
         directory,
-        execution=execution,
-        edges=edges,
-        reproducible=reproducible,
+        execution=timing.execution,
+        edges=timing.edges,
+        reproducible=timing.reproducible,
         on_forecast=_tell_forecast,
+        placement=timing.placement,
+        lnc=timing.lnc,
+        faults=timing.faults,
+        fold=timing.fold,
     )
     write_manifest(
         directory,
@@ -162,9 +218,16 @@ def _emulate_into(
         command=command,
         system=system.describe(),
         emulation=outcome.details,
-        reproducible=reproducible,
+        reproducible=timing.reproducible,
     )
     _tell_outcome(shown, system, outcome)
+
+
+def _where(details: Mapping[str, Any]) -> str:
+    """The ranks, where there are several."""
+    if "world_size" not in details:
+        return ""
+    return f", {details['world_size']} ranks {details['placement']}, LNC {details['lnc']}"
 
 
 def _tell_forecast(forecast: Forecast) -> None:
@@ -185,7 +248,7 @@ def _tell_outcome(shown: Path, system: System, outcome: Emulation) -> None:
     per_step = format_ns(outcome.device_ns / max(1, outcome.steps))
     say(
         f"{shown}: {outcome.steps} step(s), {format_count(outcome.events)} events, {per_step} a step "
-        f"on {system.name} ({details['execution']})"
+        f"on {system.name} ({details['execution']}{_where(details)})"
     )
     name = shlex.quote(str(shown))
     say(f"next: trnprof report {name} · trnprof view {name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trnprof.emulator.core import Core
@@ -22,15 +22,18 @@ class System:
     Attributes:
         machine: all but the cores.
         core: all cores are alike.
+        instances: so many of that machine, joined by its network; the topology is that of all.
     """
 
     machine: Machine
     core: Core
+    instances: int = 1
 
     @property
     def name(self) -> str:
-        """By which it is asked for."""
-        return self.machine.name
+        """By which it is asked for; before it how many, if several."""
+        name = self.machine.name
+        return name if self.instances == 1 else f"{self.instances} x {name}"
 
     @property
     def description(self) -> str:
@@ -75,7 +78,17 @@ class System:
     def describe(self) -> dict[str, Any]:
         """The whole description as plain data, for the manifest."""
         core = asdict(self.core) | {"hbm_bytes_per_s": self.hbm_bytes_per_s_per_core}
-        return self.machine.describe() | {"core": core}
+        several = {} if self.instances == 1 else {"instances": self.instances}
+        return self.machine.describe() | {"core": core} | several
+
+    def scaled(self, instances: int) -> System:
+        """Several of these machines, joined by their network.
+
+        Raises:
+            FabricError: fewer than 1, or too many chips.
+        """
+        topology = self.machine.scaled(instances)
+        return replace(self, machine=replace(self.machine, topology=topology), instances=instances)
 
 
 def load_system(name_or_path: str) -> System:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,15 @@ from trnprof.emulator.lowering.tasks import (
     TaskLabel,
     TaskList,
 )
+from trnprof.emulator.ranks.joint import JointGraph
 from trnprof.emulator.taskgraph import Schedule, TaskGraph
-from trnprof.emulator.trace_tracks import FIRST_STREAM, TRACK_OF_SERVER
 
 I64 = NDArray[np.int64]
-_TRACK = np.array([TRACK_OF_SERVER.get(name, 0) for name in SERVERS], np.uint32)
 _IS_ENGINE = np.array([name in ENGINES for name in SERVERS])
-_REASONS = np.array(["", "data", "buffer", "queue", "semaphore", "engine", "link", "collective"])
-_NONE, _DATA, _BUFFER, _QUEUE, _SEMAPHORE, _ENGINE, _LINK, _COLLECTIVE = range(8)
+_REASONS = np.array(
+    ["", "data", "buffer", "queue", "semaphore", "engine", "link", "collective", "peer"]
+)
+_NONE, _DATA, _BUFFER, _QUEUE, _SEMAPHORE, _ENGINE, _LINK, _COLLECTIVE, _PEER = range(9)
 
 
 def to_ns(ps: I64) -> I64:
@@ -41,17 +43,21 @@ def event_columns(
     graph: TaskGraph,
     schedule: Schedule,
     ids: NDArray[np.uint64],
+    is_met: NDArray[np.bool_],
+    tracks: NDArray[np.uint32],
     first_op_id: int,
     step: int,
     step_start_ps: int,
 ) -> dict[str, Any]:
-    """Columns of ``events`` for the tasks of one step.
+    """Columns of ``events`` for the tasks of one step of one class of ranks.
 
     Args:
         tasks: the task list.
         graph: its graph.
-        schedule: its outcome.
+        schedule: its outcome; what blocks a task and is not among them is given as -2 - event_id.
         ids: event_id of each task.
+        is_met: which of them are collectives that other classes take part in.
+        tracks: uint32[servers], by server of the graph; there may be others behind, on which no event is drawn.
         first_op_id: op_id of the operation at position 0 of the workload.
         step: ordinal.
         step_start_ps: nothing starts before it.
@@ -61,7 +67,7 @@ def event_columns(
     flops, nbytes = np.array(tasks.flops), np.array(tasks.nbytes, np.int64)
     return {
         "event_id": ids,
-        "track_id": _tracks(tasks)[first_servers(graph)],
+        "track_id": tracks[first_servers(graph)],
         "start_ns": start,
         "duration_ns": end - start,
         "name": labels["name"],
@@ -77,7 +83,7 @@ def event_columns(
         "descriptor_bytes": labels["descriptor_bytes"],
         "ready_ns": to_ns(schedule.ready_ps),
         "blocked_by": _blockers(schedule.blocker, ids),
-        "wait_reason": _wait_reasons(tasks, graph, schedule, step_start_ps),
+        "wait_reason": _wait_reasons(tasks, graph, schedule, is_met, step_start_ps),
     }
 
 
@@ -101,6 +107,60 @@ def flow_columns(
     }
 
 
+def meeting_flows(
+    joint: JointGraph,
+    graphs: Sequence[TaskGraph],
+    outcome: Schedule,
+    schedules: Sequence[Schedule],
+    ids: Sequence[NDArray[np.uint64]],
+    edges: str,
+) -> dict[str, Any]:
+    """Rows of ``flows`` between classes: a collective of several waits for what each of them waits for (``edges`` as above).
+
+    Args:
+        joint: the graph of all.
+        graphs: of each class.
+        outcome: of the graph of all.
+        schedules: of each class.
+        ids: event_id of each task, by class.
+        edges: all, binding or none.
+    """
+    waits, comers = [], []
+    for number, (graph, tasks) in enumerate(zip(graphs, joint.tasks, strict=True)):
+        targets, sources = dependency_pairs(graph)
+        kept = np.flatnonzero(joint.is_met[number][targets])
+        task, source = tasks[targets[kept]], tasks[sources[kept]]
+        wait = {
+            "task": task,
+            "of": np.full(len(kept), number),
+            "source_event": ids[number][sources[kept]],
+            "lag_ns": to_ns(graph.lag_ps[kept]),
+            "is_binding": outcome.blocker[task] == source,
+        }
+        met = np.flatnonzero(joint.is_met[number])
+        comer = {
+            "task": tasks[met],
+            "who": np.full(len(met), number),
+            "target_event": ids[number][met],
+            "is_held": schedules[number].blocker[met] < 0,
+        }
+        waits.append(pl.DataFrame(wait))
+        comers.append(pl.DataFrame(comer))
+    pairs = pl.concat(waits).join(pl.concat(comers), on="task", maintain_order="left_right")
+    is_wanted = {
+        "all": pl.lit(True),
+        "binding": pl.col("is_binding") & pl.col("is_held"),
+        "none": pl.lit(False),
+    }
+    rows = pairs.filter((pl.col("of") != pl.col("who")) & is_wanted[edges])
+    return {
+        "source_event": rows["source_event"],
+        "target_event": rows["target_event"],
+        "kind": [EDGE_KINDS[COLLECTIVE]] * len(rows),
+        "lag_ns": rows["lag_ns"],
+    }
+
+
 def first_servers(graph: TaskGraph) -> I64:
     """int64[n]: the server whose track each task is drawn on."""
     return graph.server_ids[graph.server_offsets[:-1]].astype(np.int64)
@@ -110,12 +170,6 @@ def dependency_pairs(graph: TaskGraph) -> tuple[I64, I64]:
     """(target, source) task indices of every edge."""
     targets = np.repeat(np.arange(len(graph), dtype=np.int64), np.diff(graph.dependency_offsets))
     return targets, graph.dependencies
-
-
-def _tracks(tasks: TaskList) -> NDArray[np.uint32]:
-    """uint32[servers], the track of each; streams of collectives come first behind the core's servers."""
-    shared = FIRST_STREAM + np.arange(len(tasks.shared), dtype=np.uint32)
-    return np.concatenate([_TRACK, shared])
 
 
 def _edge_kinds(tasks: TaskList, sources: I64) -> I64:
@@ -153,13 +207,18 @@ def _blockers(blocker: I64, ids: NDArray[np.uint64]) -> pl.Series:
 
 
 def _wait_reasons(
-    tasks: TaskList, graph: TaskGraph, schedule: Schedule, step_start_ps: int
+    tasks: TaskList,
+    graph: TaskGraph,
+    schedule: Schedule,
+    is_met: NDArray[np.bool_],
+    step_start_ps: int,
 ) -> pl.Series:
     """Class of the idle gap before each task on its own track, null where there is none.
 
     A data dependency whose source had ended before the gap began leaves only latency and synchronisation: that gap is
     ``semaphore``. One whose source ended within the gap is ``data``. A DMA that waits for its trigger, its ring or the
-    shared DMA engines waits for its ``queue``, a collective for its ``queue`` until it is issued, and for the ``link`` while another is on it.
+    shared DMA engines waits for its ``queue``, a collective for its ``queue`` until it is issued, for a ``peer`` that comes later, and for
+    the ``link`` while another is on it.
     """
     servers = first_servers(graph)
     start, end, blocker = schedule.start_ps, schedule.end_ps, schedule.blocker
@@ -172,10 +231,14 @@ def _wait_reasons(
     binding = sources == blocker[targets]
     kind = np.full(len(tasks), -1, np.int64)
     kind[targets[binding]] = _edge_kinds(tasks, sources)[binding]
+    is_bound = np.zeros(len(tasks), bool)
+    is_bound[targets[binding]] = True
+    for_peer = is_met & ~is_bound & (start == schedule.ready_ps)
     late_source = end[np.maximum(blocker, 0)] > previous_end
     reason = np.select(
         [
             ~gap,
+            for_peer,
             kind == DATA,
             kind == BUFFER,
             (kind == QUEUE) | (kind == LAUNCH),
@@ -186,6 +249,7 @@ def _wait_reasons(
         ],
         [
             _NONE,
+            _PEER,
             np.where(late_source, _DATA, _SEMAPHORE),
             _BUFFER,
             _QUEUE,

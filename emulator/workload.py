@@ -44,7 +44,8 @@ class CollectiveCall:
         nbytes: the full buffer as nccl-tests counts it: the input of all_reduce and reduce_scatter, the output of all_gather, a rank's send
             buffer of all_to_all; what is sent for the others.
         root: position in the group of who broadcasts, sends (or, of a receive, of whom it is received).
-        target: position in the group of who receives what is sent, -1 where it is not from one to one.
+        target: position in the group of who receives what is sent, -1 where it is not from one to one. Of a permute: where the root's
+            buffer goes; that of each other rank goes as far along the group, to the next one for -1.
         sent_bytes: of a ragged all_to_all, what this rank sends to each position; empty where all get the same.
     """
 
@@ -77,11 +78,13 @@ class World:
 
     Attributes:
         size: ranks in all.
-        rank: the one that was captured; all others do the same, each in its groups.
+        rank: the one that was captured.
+        members: ranks that do what it does, each in its groups, itself among them; empty: all that no other program claims.
     """
 
     size: int = 1
     rank: int = 0
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ class Workload:
         complete: False if the program was killed while capturing.
         groups: process groups of collectives.
         world: ranks of the program.
+        others: what ranks do that do something else (stages of a pipeline): a program each, with storages, groups and a world of its own.
     """
 
     operations: tuple[Operation, ...]
@@ -153,3 +157,4 @@ class Workload:
     complete: bool = True
     groups: tuple[ProcessGroup, ...] = ()
     world: World = field(default_factory=World)
+    others: tuple[Workload, ...] = ()

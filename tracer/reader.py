@@ -17,6 +17,7 @@ from trnprof.tracer.lookup import rows_of_events
 from trnprof.tracer.manifest import FRAGMENTS, is_trace, read_fragments, read_manifest
 from trnprof.tracer.nearest import nearest
 from trnprof.tracer.problems import Problem, warning
+from trnprof.tracer.replicas import expanded
 from trnprof.tracer.schema import STREAMED, TABLES
 from trnprof.tracer.shards import (
     Bases,
@@ -77,11 +78,15 @@ class Trace:
         return validate(self)
 
 
-def open_trace(path: str | os.PathLike[str]) -> Trace:
+def open_trace(path: str | os.PathLike[str], *, expand: bool = False) -> Trace:
     """Open a trace directory, whole or not.
 
     Sealed shards are only mapped: opening does not read their rows. Of a recording that was killed, the whole batches are
     read; what was lost is told in ``problems``.
+
+    Args:
+        path: the directory.
+        expand: have rows for every rank, those of folded ones being repeated (see ``replicas.expanded``). Analyzers weigh instead.
 
     Raises:
         TraceError: there is no trace, a fragment or the manifest is malformed, or it has a schema version that is not read.
@@ -117,7 +122,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     peaks, found = _open_peaks(root)
     problems += found
     small_frames = {t: _stack([f for f in frames if f.height], t) for t, frames in tables.items()}
-    return Trace(
+    trace = Trace(
         path=root,
         manifest=manifest,
         fragments=tuple(joined),
@@ -130,6 +135,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         shards=tuple(s for s in shards if s.table in STREAMED),
         **small_frames,
     )
+    return expanded(trace) if expand else trace
 
 
 def locate_events(trace: Trace, event_ids: ArrayLike) -> pl.DataFrame:

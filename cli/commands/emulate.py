@@ -8,10 +8,18 @@ from typing import Annotated
 import typer
 
 from trnprof.cli.options import (
+    DEGRADE,
     EDGES,
     EXECUTION,
+    FAIL,
+    FOLD,
     FORCE,
+    INSTANCES,
+    LNC,
+    PLACEMENT,
     REPRODUCIBLE,
+    SKEW,
+    SLOW,
     SYSTEM,
     TRACE,
     Edges,
@@ -23,27 +31,43 @@ def emulate(
     trace: Annotated[Path, TRACE],
     system: Annotated[str, SYSTEM],
     output: Annotated[Path, typer.Option("-o", "--output", help="Trace directory to write.")],
+    instances: Annotated[int, INSTANCES] = 1,
+    placement: Annotated[str, PLACEMENT] = "packed",
+    lnc: Annotated[int | None, LNC] = None,
     execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
     edges: Annotated[Edges | None, EDGES] = None,
+    slow: Annotated[list[str] | None, SLOW] = None,
+    skew: Annotated[list[str] | None, SKEW] = None,
+    degrade: Annotated[list[str] | None, DEGRADE] = None,
+    fail: Annotated[list[str] | None, FAIL] = None,
+    fold: Annotated[bool, FOLD] = True,
     reproducible: Annotated[bool, REPRODUCIBLE] = False,
     force: Annotated[bool, FORCE] = False,
 ) -> None:
-    """Time the workload saved in a trace on another system.
+    """Time the workload saved in a trace on another system, with its ranks placed otherwise, or with faults.
 
     Example: trnprof emulate run.trnprof --system trn2-ultra -o other.trnprof
     """
     from trnprof.emulator.system import load_system
 
-    machine = load_system(system)
+    machine = load_system(system).scaled(instances)
     # after what is quickly refused: this import takes half a second
-    from trnprof.cli.recording import emulate_trace
+    from trnprof.cli.faults import read_faults
+    from trnprof.cli.recording import Timing, emulate_trace
 
+    faults = read_faults(slow or (), skew or (), degrade or (), fail or ())
     emulate_trace(
         trace,
         machine,
         output,
-        execution=execution.value,
-        edges=edges.value if edges else None,
-        reproducible=reproducible,
+        Timing(
+            execution.value,
+            edges.value if edges else None,
+            reproducible,
+            placement,
+            lnc,
+            faults,
+            fold,
+        ),
         force=force,
     )

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import EDGES, EXECUTION, FORCE, SYSTEM, Edges, Execution
+from trnprof.cli.options import (
+    EDGES,
+    EXECUTION,
+    FORCE,
+    INSTANCES,
+    LNC,
+    PLACEMENT,
+    SYSTEM,
+    Edges,
+    Execution,
+)
 
 
 def record(
@@ -19,16 +29,27 @@ def record(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Trace directory to write.")
     ] = Path("run.trnprof"),
+    world_size: Annotated[
+        int | None,
+        typer.Option(
+            "--world-size",
+            min=1,
+            help="Ranks of a distributed program: it runs once, as rank 0 of so many. torchrun's own numbers need no option.",
+        ),
+    ] = None,
     fake: Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--fake/--real",
-            help="Run on fake tensors (no memory, no results), or really run the script.",
+            help="Run on fake tensors (no memory, no results), or really run the script. Real for one rank, fake for several.",
         ),
-    ] = False,
+    ] = None,
     steps: Annotated[
         str | None, typer.Option(metavar="A..B", help="Record only these steps, inclusive.")
     ] = None,
+    instances: Annotated[int, INSTANCES] = 1,
+    placement: Annotated[str, PLACEMENT] = "packed",
+    lnc: Annotated[int | None, LNC] = None,
     execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
     edges: Annotated[Edges | None, EDGES] = None,
     reproducible: Annotated[
@@ -40,25 +61,29 @@ def record(
     """Run a command and record it on an emulated system.
 
     The command's output and exit code come through. Recorded are the aten operations of forward, backward and
-    optimizer; each is lowered to engine and DMA tasks of one NeuronCore and scheduled.
+    optimizer; each is lowered to engine and DMA tasks of one NeuronCore and scheduled. A distributed program (--world-size, or
+    torchrun as the command) runs as its rank 0 alone, in a world of process groups that answer at once; its collectives are timed
+    on the links of the system, and all ranks are taken to do the same.
 
     Example: trnprof record --system trn2 -o run.trnprof -- python train.py --epochs 1
+
+    Example: trnprof record --system trn2-ultra -- torchrun --nproc-per-node 64 train.py
     """
     from trnprof.emulator.system import load_system
     from trnprof.tracer.units import parse_range
 
-    machine, window = load_system(system), parse_range(steps) if steps else None
+    machine = load_system(system).scaled(instances)
+    window = parse_range(steps) if steps else None
     # after what is quickly refused: this import takes half a second
-    from trnprof.cli.recording import record_command
+    from trnprof.cli.recording import Timing, record_command
 
     return record_command(
         command,
         machine,
         output,
+        Timing(execution.value, edges.value if edges else None, reproducible, placement, lnc),
+        world_size=world_size,
         fake=fake,
         steps=window,
-        execution=execution.value,
-        edges=edges.value if edges else None,
-        reproducible=reproducible,
         force=force,
     )

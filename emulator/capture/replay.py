@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from trnprof.emulator.capture.messages import UNPAIRED, pair_messages
 from trnprof.emulator.workload import (
     CollectiveCall,
     Operation,
@@ -50,13 +51,15 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
         source = steps[-1].source if steps else "forward"
         known[last] = WorkloadStep(last, incomplete(last), source)
         steps = list(known.values())
-    operations = _without_tail(operations)
+    operations, unpaired = pair_messages(_without_tail(operations))
     operations, resident = _window(rows, operations, resident)
     named = tuple(_named_steps(operations, steps))
     notes = dict.fromkeys(row.arguments for row in rows if row.kind == "note")
     notes |= dict.fromkeys(
         _INCOMPLETE.format(s.step) for s in named if s.label == incomplete(s.step)
     )
+    if unpaired:
+        notes[UNPAIRED.format(unpaired)] = None
     return Workload(
         operations=tuple(operations),
         steps=named,

@@ -1,7 +1,8 @@
 """Which operators ask something of other ranks, and what: the collectives of c10d and of its functional twin.
 
 Bytes are counted as nccl-tests does: the input of all_reduce, reduce_scatter and all_to_all, the output of all_gather. Reduce, gather
-and scatter are timed as a broadcast of the same bytes, which sends them over the same links in one direction.
+and scatter are timed as a broadcast of the same bytes, which sends them over the same links in one direction. An all_to_all in which this
+rank sends to one other only is a permute: all ranks send as far along the group.
 """
 
 from __future__ import annotations
@@ -158,7 +159,11 @@ def asked(spec: Spec, args: Sequence[Any]) -> Asked:
         nbytes, target = _exchanged(args)
     elif spec.kind != BARRIER:
         root = 0
-    return Asked(spec.kind, group, nbytes, root, target, _sent(spec, args, counted))
+    sent = _sent(spec, args, counted)
+    receivers = [position for position, count in enumerate(sent) if count]
+    if len(receivers) == 1:
+        return Asked(PERMUTE, group, nbytes, own, receivers[0], ())
+    return Asked(spec.kind, group, nbytes, root, target, sent)
 
 
 def flat(value: Any) -> list[torch.Tensor]:

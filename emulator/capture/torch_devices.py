@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
@@ -20,9 +21,13 @@ from trnprof.emulator.capture.torch_source import is_internal
 
 ACCELERATORS: Final = frozenset(("cuda", "xla", "neuron", "privateuseone"))
 _CPU: Final = torch.device("cpu")
+_MEMORY_BYTES: Final = 96 << 30
+"""What a program is told that a device has; the emulated system is not known to it."""
+_ATTENTION: Final = torch.nn.functional.scaled_dot_product_attention
 _NOTHING: Final = (
     "set_device synchronize empty_cache manual_seed manual_seed_all reset_peak_memory_stats init ipc_collect "
-    "reset_max_memory_allocated reset_accumulated_memory_stats set_per_process_memory_fraction set_stream _lazy_init"
+    "set_rng_state set_rng_state_all reset_max_memory_allocated reset_accumulated_memory_stats "
+    "set_per_process_memory_fraction set_stream _lazy_init"
 ).split()
 _ZERO: Final = (
     "current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved utilization"
@@ -50,6 +55,7 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
 
     def install(self) -> None:
         """From now on."""
+        warnings.filterwarnings("ignore", "The passed-in `module` is on CPU")  # of the first FSDP
         self._patch_cuda()
         self._patch_modules()
         self._patch_precision()
@@ -63,6 +69,8 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is _ATTENTION and any(hasattr(value, "device_mesh") for value in args[:3]):
+            return _flash_attention(*args, **kwargs)
         if func in _ON_TENSORS:
             self.uses += 1
             return _ON_TENSORS[func](args[0])
@@ -98,11 +106,17 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
         cuda.get_device_name = _answer("emulated device")
         cuda.get_device_capability = _answer((9, 0))
         cuda.get_device_properties = _answer(
-            SimpleNamespace(name="emulated device", major=9, minor=0, total_memory=0)
+            SimpleNamespace(name="emulated device", major=9, minor=0, total_memory=_MEMORY_BYTES)
         )
-        cuda.mem_get_info = _answer((0, 0))
+        cuda.mem_get_info = _answer((_MEMORY_BYTES, _MEMORY_BYTES))
         cuda.memory_stats = _answer({})
         cuda.memory_summary = _answer("")
+        cuda.get_rng_state, cuda.get_rng_state_all = torch.get_rng_state, _answer([])
+        cuda.nvtx._nvtx = SimpleNamespace(
+            **dict.fromkeys("rangePushA rangePop rangeStartA rangeEnd markA".split(), _answer(0))
+        )
+        torch.Tensor.record_stream = _answer(None)
+        torch.Generator = Generator
         cuda.Stream = Stream
         cuda.Event = Event
         cuda.current_stream = cuda.default_stream = _answer(Stream())
@@ -158,6 +172,15 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
         torch.autocast.__init__, torch.amp.GradScaler.__init__ = init_autocast, init_scaler
 
 
+class Generator(torch.Generator):  # type: ignore[misc]  # torch is not followed
+    """A generator of random numbers for any device."""
+
+    def __new__(cls, device: Any = None) -> Generator:
+        """One of the CPU."""
+        made: Generator = super().__new__(cls, "cpu")
+        return made
+
+
 class Stream:
     """A CUDA stream of the program: the order of its work is that of the calls."""
 
@@ -198,6 +221,27 @@ class Event:
 
 def _answer(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
+
+
+def _flash_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention of sharded tensors by the operators of accelerators: those of the CPU cannot be sharded."""
+    if enable_gqa:
+        share = query.shape[1] // key.shape[1]
+        key, value = (tensor.repeat_interleave(share, dim=1) for tensor in (key, value))
+    if attn_mask is None:
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        return flash(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    return efficient(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
 
 
 class _Handle:
@@ -244,5 +288,4 @@ def _drop_device_ids(name: str, module: Any) -> None:
 _ON_TENSORS: Final[dict[Any, Callable[[Any], Any]]] = {
     torch.Tensor.cuda: lambda tensor: tensor,
     torch.Tensor.pin_memory: lambda tensor: tensor,
-    torch.Tensor.record_stream: lambda tensor: None,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class FakeRun:
 
     def install(self) -> None:
         """From now on tensors are made without data."""
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
         self._patch_values()
         self._patch_conversion()
         self._patch_saving()
@@ -113,6 +115,7 @@ class FakeRun:
                     "timeout",
                 ):
                     kwargs.pop(name, None)
+            kwargs.pop("pin_memory", None)
             init(self, *args, **kwargs)
 
         @functools.wraps(iterate)

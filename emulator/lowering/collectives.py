@@ -35,8 +35,8 @@ def emit_collective(state: CoreState, member: Member) -> None:
         after += [Dependency(task, 0, SEMAPHORE) for task in state.tasks.latest.values()]
     dtype = next((r.dtype for r in (*op.inputs, *op.outputs)), None)
     label = TaskLabel(call.kind, "collective", member.position, dtype=dtype)
-    links = [(state.ranks.tier(tier), busy_ps) for tier, busy_ps in cost.tier_busy_ps.items()]
-    servers = ((state.ranks.stream(call.group), cost.duration_ps), *links)
+    stream = (state.ranks.stream(call.group), cost.duration_ps)
+    servers = (stream, *state.ranks.link_servers(cost))
     task = state.tasks.add(label, cost.duration_ps, servers, after, nbytes=call.nbytes)
     state.collectives[task] = cost
     if call.kind == BARRIER:

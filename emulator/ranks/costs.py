@@ -20,6 +20,7 @@ from trnprof.emulator.collectives.run import run_many
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.fabric import I64, Fabric
 from trnprof.emulator.machine import Machine
+from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.traffic import Exchange, LocalPhase, traffic_of
 from trnprof.emulator.workload import CollectiveCall
 
@@ -37,7 +38,6 @@ class CollectiveCost:
         links: int64[used], ids of the links that carry something.
         link_bytes: int64[used], over each, of all groups.
         link_busy_ps: int64[used].
-        tier_busy_ps: by tier of links that it uses, how long the busiest of them is busy.
     """
 
     duration_ps: int
@@ -45,7 +45,15 @@ class CollectiveCost:
     links: I64
     link_bytes: I64
     link_busy_ps: I64
-    tier_busy_ps: dict[int, int]
+
+    def busy_ps(self, parts: I64) -> dict[int, int]:
+        """How long the busiest link of each part of the fabric is busy, by the parts that it uses, ascending.
+
+        Args:
+            parts: int64[links], which part each link of the fabric is in.
+        """
+        used = parts[self.links]
+        return {int(part): int(self.link_busy_ps[used == part].max()) for part in np.unique(used)}
 
 
 @dataclass
@@ -55,18 +63,42 @@ class CollectiveCosts:
     Attributes:
         machine: whose policy chooses algorithms.
         chip_of: by rank.
+        faults: links that are slow or not there, and slow chips.
         fabric: its links.
+        parts: int64[links], the part of the fabric that each is in: collectives that use one part take turns.
+        part_names: what the parts are called.
     """
 
     machine: Machine
     chip_of: Sequence[int]
+    faults: Faults = NO_FAULTS
     fabric: Fabric = field(init=False)
+    parts: I64 = field(init=False)
+    part_names: tuple[str, ...] = field(init=False)
     _known: dict[tuple[CollectiveCall, tuple[tuple[int, ...], ...]], CollectiveCost] = field(
         default_factory=dict
     )
 
     def __post_init__(self) -> None:
-        self.fabric = build_fabric(self.machine.topology)
+        self.fabric = self.faults.links_of(build_fabric(self.machine.topology))
+        self.parts = self.fabric.tier.astype(np.int64)
+        self.part_names = tuple(tier.name for tier in self.machine.topology.tiers)
+
+    def part_links(self, users: Sequence[Sequence[CollectiveCost]]) -> None:
+        """Part the links of each tier by who uses them, so that only those take turns who have links in common.
+
+        Args:
+            users: the collectives of each group of ranks.
+        """
+        uses = np.zeros((len(users), self.fabric.links), bool)
+        for row, costs in zip(uses, users, strict=True):
+            for cost in costs:
+                row[cost.links] = True
+        keys = np.vstack([self.fabric.tier, uses])
+        kinds, parts = np.unique(keys, axis=1, return_inverse=True)
+        self.parts = parts.reshape(-1).astype(np.int64)
+        names = [tier.name for tier in self.machine.topology.tiers]
+        self.part_names = tuple(f"{names[tier]} {part}" for part, tier in enumerate(kinds[0]))
 
     def cost(self, call: CollectiveCall, groups: tuple[tuple[int, ...], ...]) -> CollectiveCost:
         """What a collective costs that all of these groups of ranks do at once.
@@ -83,21 +115,21 @@ class CollectiveCosts:
     def _reckon(self, call: CollectiveCall, groups: tuple[tuple[int, ...], ...]) -> CollectiveCost:
         endpoint = self.machine.endpoint()
         phases, exchanges = traffic_of(call, groups, self.chip_of)
-        within_ps = sum(phase_ps(phase, endpoint) for phase in phases)
+        chips = {self.chip_of[rank] for ranks in groups for rank in ranks}
+        speed = min(self.faults.slow_chips.get(chip, 1.0) for chip in chips)
+        within_ps = round(sum(phase_ps(phase, endpoint) for phase in phases) / speed)
         requests = [self._request(exchange) for exchange in exchanges]
         outcomes = run_many(self.fabric, requests, endpoint, self.machine)
         between_ps = max((each.time_ps for each in outcomes), default=endpoint.start_ps)
         names = [WITHIN_CHIPS] * bool(phases) + [a for each in outcomes for a in each.algorithms]
         nbytes, busy_ps = self._over_links(outcomes)
         used = np.flatnonzero(nbytes)
-        tiers = self.fabric.tier[used]
         return CollectiveCost(
             within_ps + between_ps,
             ",".join(dict.fromkeys(names)),
             used,
             nbytes[used],
             busy_ps[used],
-            {int(tier): int(busy_ps[used[tiers == tier]].max()) for tier in np.unique(tiers)},
         )
 
     def _request(self, exchange: Exchange) -> Request:
@@ -111,6 +143,7 @@ class CollectiveCosts:
             algorithms,
             root=exchange.root,
             sent_bytes=exchange.sent_bytes,
+            slow_chips=self.faults.slow_chips,
         )
 
     def _over_links(self, outcomes: Sequence[Outcome]) -> tuple[I64, I64]:

@@ -1,4 +1,4 @@
-"""Whom does the emulated rank exchange with, over which servers, and as which rows of ``groups`` and ``ops``?"""
+"""Whom does an emulated rank exchange with, over which servers, and what do rows of ``ops`` say of it?"""
 
 from __future__ import annotations
 
@@ -13,65 +13,64 @@ from trnprof.emulator.lowering.tasks import SERVERS
 from trnprof.emulator.ranks.costs import CollectiveCost, CollectiveCosts
 from trnprof.emulator.ranks.placement import Placement, place_ranks
 from trnprof.emulator.system import System
-from trnprof.emulator.workload import CollectiveCall, Operation, ProcessGroup, Workload
+from trnprof.emulator.workload import CollectiveCall, Operation, ProcessGroup
 from trnprof.tracer.errors import CaptureError
 
 
 @dataclass
 class Ranks:
-    """All ranks of a program on a machine; one of them is emulated and stands for all.
+    """Ranks of a program that do the same; one of them is emulated and stands for all.
 
     Attributes:
         system: the machine.
-        placement: by rank.
+        placement: of all ranks of the program.
         rank: the one that is emulated.
         groups: process groups of its collectives.
+        members: ranks for which it stands; empty: all.
+        shared: costs that it shares with other classes of ranks; None: its own.
+        group_ids: row of ``groups`` of each group; empty: as they are.
     """
 
     system: System
     placement: Placement
     rank: int = 0
     groups: tuple[ProcessGroup, ...] = ()
+    members: tuple[int, ...] = ()
+    shared: CollectiveCosts | None = None
+    group_ids: tuple[int, ...] = ()
     _seen: Counter[int] = field(default_factory=Counter)
 
     @property
     def count(self) -> int:
-        """How many ranks."""
-        return len(self.placement.chips)
+        """How many ranks it stands for."""
+        return len(self.members or self.placement.chips)
 
     @cached_property
     def costs(self) -> CollectiveCosts:
         """Of collectives on the machine."""
-        return CollectiveCosts(self.system.machine, self.placement.chips)
+        return self.shared or CollectiveCosts(self.system.machine, self.placement.chips)
 
     def servers(self) -> tuple[tuple[str, bool], ...]:
-        """Servers beyond those of a core: a stream in order for each group, and the links of each tier, first come first served."""
+        """Servers beyond those of a core: a stream in order for each group, and the parts of the fabric, first come first served."""
         if not self.groups:
             return ()
         streams = [(f"CC {index} {group.name}", True) for index, group in enumerate(self.groups)]
-        tiers = [(f"fabric {tier.name}", False) for tier in self.system.topology.tiers]
-        return (*streams, *tiers)
+        parts = [(f"fabric {name}", False) for name in self.costs.part_names]
+        return (*streams, *parts)
 
     def stream(self, group: int) -> int:
         """Server of a group's stream."""
         return len(SERVERS) + group
 
-    def tier(self, tier: int) -> int:
-        """Server of all links of a tier."""
-        return len(SERVERS) + len(self.groups) + tier
+    def link_servers(self, cost: CollectiveCost) -> list[tuple[int, int]]:
+        """The parts of the fabric that a collective uses, and how long in ps."""
+        first = len(SERVERS) + len(self.groups)
+        return [(first + part, busy) for part, busy in cost.busy_ps(self.costs.parts).items()]
 
     def cost(self, call: CollectiveCall) -> CollectiveCost:
         """What a collective costs that the group and all its siblings do."""
         group = self.groups[call.group]
         return self.costs.cost(call, group.siblings or (group.ranks,))
-
-    def group_rows(self) -> dict[str, list[Any]]:
-        """Rows of ``groups``."""
-        return {
-            "group_id": list(range(len(self.groups))),
-            "ranks": [list(group.ranks) for group in self.groups],
-            "name": [group.name for group in self.groups],
-        }
 
     def op_fields(self, operations: Sequence[Operation]) -> dict[int, Mapping[str, Any]]:
         """What rows of ``ops`` say of the collectives among the next operations, by their place among these."""
@@ -82,7 +81,7 @@ class Ranks:
                 continue
             shard = -(-call.nbytes // len(self.groups[call.group].ranks))
             fields[place] = {
-                "group_id": call.group,
+                "group_id": self.group_ids[call.group] if self.group_ids else call.group,
                 "group_seq": self._seen[call.group],
                 "algorithm": self.cost(call).algorithm or None,
                 "in_bytes": shard if call.kind == ALL_GATHER else call.nbytes,
@@ -97,39 +96,12 @@ def lone_rank(system: System) -> Ranks:
     return Ranks(system, place_ranks(system, 1, lnc=1))
 
 
-def ranks_of(workload: Workload, system: System, placement: str, lnc: int | None) -> Ranks:
-    """The ranks of a captured program on a machine.
-
-    Args:
-        workload: the program.
-        system: the machine.
-        placement: see ``placement.parse_placement``.
-        lnc: physical cores a rank; None: see ``placement.place_ranks``.
+def check_call(name: str, call: CollectiveCall, groups: Sequence[ProcessGroup]) -> None:
+    """Refuse what no front end makes, so that it is told of as such.
 
     Raises:
-        SystemDescriptionError: they cannot be placed so.
-        CaptureError: a group of the workload names ranks that the program does not have, or a collective a group.
-        CollectiveError: a collective that cannot be done: each is reckoned here, before anything is written.
+        CaptureError: an unknown collective, or a group or positions that are not there.
     """
-    world = workload.world
-    for group in workload.groups:
-        for members in (group.ranks, *group.siblings):
-            if not members or min(members) < 0 or max(members) >= world.size:
-                raise CaptureError(
-                    f"group {group.name!r} has ranks {list(members)}, the program has 0..{world.size - 1}: the workload is broken; "
-                    "record it anew"
-                )
-    placed = place_ranks(system, world.size, placement, lnc)
-    ranks = Ranks(system, placed, world.rank, workload.groups)
-    for op in workload.operations:
-        if op.collective is not None:
-            _check_call(op.name, op.collective, workload.groups)
-            ranks.cost(op.collective)
-    return ranks
-
-
-def _check_call(name: str, call: CollectiveCall, groups: Sequence[ProcessGroup]) -> None:
-    """Refuse what no front end makes, so that it is told of as such."""
     wrong = ""
     if call.kind not in COLLECTIVES:
         wrong = f"unknown collective {call.kind!r}"

@@ -1,4 +1,4 @@
-"""Which tracks does a program of many ranks have? One rank's own, replicas for the others, and links, which are nobody's.
+"""Which tracks does a program of many ranks have? Those of emulated ranks, replicas for the others, and links, which are nobody's.
 
 A replica has no events: ``replica_of`` names the track whose events it repeats, and that one's ``replica_count`` how many it stands for,
 itself included. With LNC 2 a rank's second core repeats its first; a rank has one stream for each group all the same.
@@ -6,11 +6,15 @@ itself included. With LNC 2 a rank's second core repeats its first; a rank has o
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from trnprof.emulator.fabric.fabric import I64
+from trnprof.emulator.fabric.fabric import I64, Fabric
 from trnprof.emulator.fabric.names import node_name
 from trnprof.emulator.lowering.tasks import SERVERS
 from trnprof.emulator.ranks.ranks import Ranks
@@ -20,6 +24,7 @@ from trnprof.emulator.trace_tracks import (
     DEVICE_CLOCK,
     FIRST_STREAM,
     HBM,
+    HBM_COUNTER,
     HOST,
     TRACK_OF_SERVER,
     track_rows,
@@ -30,30 +35,61 @@ _FIRST_STREAM_ORDER: Final = len(SERVERS)
 Row = dict[str, Any]
 
 
-def rank_tracks(ranks: Ranks) -> dict[str, list[Any]]:
-    """Rows of ``tracks`` but for links: the emulated rank, the streams of its collectives, the tiers of the fabric, and all replicas."""
-    placement = ranks.placement
-    chip, core = placement.chips[ranks.rank], placement.cores[ranks.rank]
-    rows = track_rows(ranks.system, chip, core)
-    rows += [_stream(ranks, group, rows[CORE]) for group in range(len(ranks.groups))]
-    chips = len(set(placement.chips))
-    for row in rows:
-        if row["rank"] is not None:
-            is_of_rank = row["kind"] in ("collective_stream", "counter")
-            cores = 1 if is_of_rank else placement.lnc
-            row |= {"rank": ranks.rank, "replica_count": ranks.count * cores}
-        elif row["track_id"] in (CHIP, HBM):
-            row["replica_count"] = chips
-    if ranks.groups:
-        rows += _fabric(ranks)
-    rows += _replicas(ranks, {row["track_id"]: row for row in rows})
+@dataclass(frozen=True)
+class TrackPlan:
+    """The tracks of a program.
+
+    Attributes:
+        rows: of ``tracks``, but for links.
+        of_servers: by class, uint32[servers of a core and streams]; 0 where no event is drawn on one.
+        counters: by class, the track of its HBM occupancy.
+        first_tier: track of the first tier of links.
+        first_link: track of link 0.
+    """
+
+    rows: dict[str, list[Any]]
+    of_servers: tuple[NDArray[np.uint32], ...]
+    counters: tuple[int, ...]
+    first_tier: int
+    first_link: int
+
+
+def plan_tracks(classes: Sequence[Ranks]) -> TrackPlan:
+    """The tracks of emulated ranks, the streams of their collectives, the tiers of the fabric, and all replicas.
+
+    Args:
+        classes: of ranks that are emulated; each of them has its tracks behind those of the class before.
+    """
+    bases = [0]
+    for ranks in classes:
+        # a class has all but the host to itself
+        bases.append(bases[-1] + FIRST_STREAM - CHIP + len(ranks.groups))
+    fabric_track = CHIP + bases[-1]
+    has_links = any(ranks.groups for ranks in classes)
+    tiers = [tier.name for tier in classes[0].system.topology.tiers]
+    first_link = fabric_track + 1 + len(tiers)
+    rows: list[Row] = []
+    chips: dict[int, int] = {}
+    for ranks, base in zip(classes, bases, strict=False):
+        rows += _own_rows(ranks, base, chips)
+    known = {row["track_id"]: row for row in rows}
+    if has_links:
+        rows += _fabric(fabric_track, tiers)
+    following = first_link + (classes[0].costs.fabric.links if has_links else 0)
+    rows += _replicas(classes, bases, chips, known, following)
+    _count_replicas(rows)
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    return TrackPlan(
+        {name: [row.get(name) for row in rows] for name in names},
+        tuple(_tracks_of(ranks, base) for ranks, base in zip(classes, bases, strict=False)),
+        tuple(base + HBM_COUNTER for base in bases[:-1]),
+        fabric_track + 1,
+        first_link,
+    )
 
 
-def link_tracks(ranks: Ranks, links: I64) -> dict[str, Any]:
+def link_tracks(plan: TrackPlan, fabric: Fabric, links: I64) -> dict[str, Any]:
     """Rows of ``tracks`` for some links, which stand under their tier; at a switch there is no chip."""
-    fabric = ranks.costs.fabric
     source, target = fabric.source[links], fabric.target[links]
     names = [
         f"{node_name(fabric, int(a))}>{node_name(fabric, int(b))}"
@@ -61,8 +97,8 @@ def link_tracks(ranks: Ranks, links: I64) -> dict[str, Any]:
     ]
     rows = len(links)
     return {
-        "track_id": first_link(ranks) + links,
-        "parent_id": _first_tier(ranks) + fabric.tier[links].astype(np.int64),
+        "track_id": plan.first_link + links,
+        "parent_id": plan.first_tier + fabric.tier[links].astype(np.int64),
         "kind": ["link"] * rows,
         "name": names,
         "sort_order": links,
@@ -77,21 +113,32 @@ def link_tracks(ranks: Ranks, links: I64) -> dict[str, Any]:
     }
 
 
-def _fabric_track(ranks: Ranks) -> int:
-    return FIRST_STREAM + len(ranks.groups)
+def _tracks_of(ranks: Ranks, base: int) -> NDArray[np.uint32]:
+    core = [base + TRACK_OF_SERVER[s] if s in TRACK_OF_SERVER else 0 for s in SERVERS]
+    streams = [base + FIRST_STREAM + group for group in range(len(ranks.groups))]
+    return np.array([*core, *streams], np.uint32)
 
 
-def _first_tier(ranks: Ranks) -> int:
-    return _fabric_track(ranks) + 1
-
-
-def first_link(ranks: Ranks) -> int:
-    """Track of link 0."""
-    return _first_tier(ranks) + len(ranks.system.topology.tiers)
-
-
-def _first_replica(ranks: Ranks) -> int:
-    return first_link(ranks) + (ranks.costs.fabric.links if ranks.groups else 0)
+def _own_rows(ranks: Ranks, base: int, chips: dict[int, int]) -> list[Row]:
+    """Host (of the first class), chip (if no class before is on it), core, engines, queues, counter and streams of one class."""
+    placement = ranks.placement
+    chip, core = placement.chips[ranks.rank], placement.cores[ranks.rank]
+    rows = track_rows(ranks.system, chip, core)
+    rows += [_stream(ranks, group, rows[CORE]) for group in range(len(ranks.groups))]
+    is_new = chip not in chips
+    chips.setdefault(chip, base + CHIP)
+    kept = []
+    for row in rows:
+        track, parent = row["track_id"], row["parent_id"]
+        if (track == HOST and base) or (track in (CHIP, HBM) and not is_new):
+            continue
+        place = {"rank": ranks.rank} if row["rank"] is not None else {}
+        if row["kind"] == "counter":
+            place["replica_count"] = ranks.count
+        above = chips[chip] if parent == CHIP else parent + base if parent else parent
+        moved = {"track_id": track + base if track else track, "parent_id": above}
+        kept.append(row | place | moved)
+    return kept
 
 
 def _stream(ranks: Ranks, group: int, core: Row) -> Row:
@@ -107,10 +154,8 @@ def _stream(ranks: Ranks, group: int, core: Row) -> Row:
     }
 
 
-def _fabric(ranks: Ranks) -> list[Row]:
+def _fabric(top: int, tiers: Sequence[str]) -> list[Row]:
     """Above all links, and above those of each tier."""
-    top = _fabric_track(ranks)
-    names = [tier.name for tier in ranks.system.topology.tiers]
     common = {
         "kind": "fabric",
         "lane": 0,
@@ -120,18 +165,23 @@ def _fabric(ranks: Ranks) -> list[Row]:
         "replica_count": 1,
     }
     root = common | {"track_id": top, "parent_id": HOST, "name": "fabric", "sort_order": -1}
-    tiers = [
+    below = [
         common | {"track_id": top + 1 + place, "parent_id": top, "name": name, "sort_order": place}
-        for place, name in enumerate(names)
+        for place, name in enumerate(tiers)
     ]
-    return [root, *tiers]
+    return [root, *below]
 
 
-def _replicas(ranks: Ranks, known: dict[int, Row]) -> list[Row]:
+def _replicas(
+    classes: Sequence[Ranks],
+    bases: Sequence[int],
+    chips: dict[int, int],
+    known: dict[int, Row],
+    following: int,
+) -> list[Row]:
     """Tracks of all other cores of all ranks, under their chips."""
-    placement = ranks.placement
-    own_chip = placement.chips[ranks.rank]
-    following = _first_replica(ranks)
+    placement = classes[0].placement
+    of_rank = {r: i for i, ranks in enumerate(classes) for r in ranks.members}
     rows: list[Row] = []
 
     def repeat(track: int, **changed: Any) -> int:
@@ -141,21 +191,30 @@ def _replicas(ranks: Ranks, known: dict[int, Row]) -> list[Row]:
         following += 1
         return following - 1
 
-    chip_tracks = {own_chip: CHIP}
-    for chip in sorted(set(placement.chips) - {own_chip}):
-        chip_tracks[chip] = repeat(CHIP, name=f"chip {chip}", chip=chip, sort_order=chip)
-        repeat(HBM, chip=chip, parent_id=chip_tracks[chip])
-    streams = [FIRST_STREAM + group for group in range(len(ranks.groups))]
+    chip_tracks = dict(chips)
+    for chip in sorted(set(placement.chips) - set(chips)):
+        # as its first rank's class has it
+        like = chips[placement.chips[classes[of_rank[placement.chips.index(chip)]].rank]]
+        chip_tracks[chip] = repeat(like, name=f"chip {chip}", chip=chip, sort_order=chip)
+        repeat(like + HBM - CHIP, chip=chip, parent_id=chip_tracks[chip])
     for rank, chip in enumerate(placement.chips):
+        ranks, base = classes[of_rank[rank]], bases[of_rank[rank]]
+        streams = [FIRST_STREAM + group for group in range(len(ranks.groups))]
         for core in range(placement.cores[rank], placement.cores[rank] + placement.lnc):
-            if rank == ranks.rank and core == placement.cores[rank]:
+            is_first = core == placement.cores[rank]
+            if rank == ranks.rank and is_first:
                 continue
             place = {"rank": rank, "chip": chip, "core": core}
-            parent = chip_tracks[chip]
-            above = repeat(
-                CORE, name=f"core {core}", sort_order=1 + core, parent_id=parent, **place
-            )
-            is_first = core == placement.cores[rank]
+            names = {"name": f"core {core}", "sort_order": 1 + core}
+            above = repeat(base + CORE, parent_id=chip_tracks[chip], **names, **place)
             for lane in (*TRACK_OF_SERVER.values(), *(streams if is_first else ())):
-                repeat(lane, parent_id=above, **place)
+                repeat(base + lane, parent_id=above, **place)
     return rows
+
+
+def _count_replicas(rows: Sequence[Row]) -> None:
+    """How many tracks each stands for; of counters there are no others, though they stand for as many ranks."""
+    counts = Counter(row.get("replica_of") for row in rows)
+    for row in rows:
+        if row.get("replica_of") is None and row["kind"] != "counter":
+            row["replica_count"] = 1 + counts[row["track_id"]]

@@ -141,9 +141,10 @@ def traffic_of(
 
 
 def _add_pairs(traffic: Traffic, call: CollectiveCall, chips: list[int]) -> None:
-    """Each sends its buffer to the next (permute), or the root to its target (the next one where none is named)."""
+    """Each sends as far along the group as the root to its target (permute), or only the root does; to the next one where none is named."""
     count = len(chips)
-    pairs = [(at, (at + 1) % count) for at in range(count)]
+    shift = call.target - call.root if call.target >= 0 else 1
+    pairs = [(at, (at + shift) % count) for at in range(count)]
     if call.kind == SEND_RECV:
         target = call.target if call.target >= 0 else (call.root + 1) % count
         pairs = [(call.root, target)]

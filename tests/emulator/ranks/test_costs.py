@@ -85,7 +85,7 @@ def test_ranks_of_one_chip_touch_no_link() -> None:
     expected = endpoint.start_ps + 2 * fixed + (reduced + gathered) * 1e12
     assert cost.duration_ps == pytest.approx(expected, abs=2)
     assert len(cost.links) == 0
-    assert not cost.tier_busy_ps
+    assert not cost.busy_ps(CollectiveCosts(ULTRA, FOUR_A_CHIP).parts)
     assert cost.algorithm == "intra-chip"
 
 
@@ -172,7 +172,7 @@ def test_a_rank_alone_pays_for_the_call() -> None:
 def test_a_tier_is_busy_as_long_as_its_busiest_link() -> None:
     costs = CollectiveCosts(ULTRA, ONE_A_CHIP)
     cost = costs.cost(call("all_gather"), (tuple(range(64)),))
-    for tier, busy_ps in cost.tier_busy_ps.items():
+    for tier, busy_ps in cost.busy_ps(costs.parts).items():
         own = costs.fabric.tier[cost.links] == tier
         assert busy_ps == cost.link_busy_ps[own].max() <= cost.duration_ps
-    assert set(cost.tier_busy_ps) == {0, 1, 2}
+    assert set(cost.busy_ps(costs.parts)) == {0, 1, 2}
