@@ -13,14 +13,19 @@ from trnprof.cli.options import (
     FORCE,
     REPRODUCIBLE,
     SYSTEM,
-    TRACE,
     Edges,
     Execution,
 )
 
 
 def emulate(
-    trace: Annotated[Path, TRACE],
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE…",
+            help="A trace directory, NAME.trnprof; or Chakra execution traces, one a rank, and their JSON file of groups.",
+        ),
+    ],
     system: Annotated[str, SYSTEM],
     output: Annotated[Path, typer.Option("-o", "--output", help="Trace directory to write.")],
     execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
@@ -28,9 +33,11 @@ def emulate(
     reproducible: Annotated[bool, REPRODUCIBLE] = False,
     force: Annotated[bool, FORCE] = False,
 ) -> None:
-    """Time the workload saved in a trace on another system.
+    """Time the workload saved in a trace, or that of Chakra execution traces, on another system.
 
     Example: trnprof emulate run.trnprof --system trn2-ultra -o other.trnprof
+
+    Example: trnprof emulate rank.*.et groups.json --system trn2-ultra -o run.trnprof
     """
     from trnprof.emulator.system import load_system
 
@@ -39,7 +46,7 @@ def emulate(
     from trnprof.cli.recording import emulate_trace
 
     emulate_trace(
-        trace,
+        traces,
         machine,
         output,
         execution=execution.value,

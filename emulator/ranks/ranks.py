@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from trnprof.emulator.collectives.messages import ALL_GATHER, COLLECTIVES, REDUCE_SCATTER
+from trnprof.emulator.given import ON_HOST, given_cost
 from trnprof.emulator.lowering.tasks import SERVERS
 from trnprof.emulator.ranks.costs import CollectiveCost, CollectiveCosts
 from trnprof.emulator.ranks.placement import Placement, place_ranks
@@ -26,12 +27,16 @@ class Ranks:
         placement: by rank.
         rank: the one that is emulated.
         groups: process groups of its collectives.
+        in_order: whether it issues operations and collectives of a group in the order of the program; else whichever is ready first.
+        has_host: whether operations of the host are emulated too.
     """
 
     system: System
     placement: Placement
     rank: int = 0
     groups: tuple[ProcessGroup, ...] = ()
+    in_order: bool = True
+    has_host: bool = False
     _seen: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -45,12 +50,13 @@ class Ranks:
         return CollectiveCosts(self.system.machine, self.placement.chips)
 
     def servers(self) -> tuple[tuple[str, bool], ...]:
-        """Servers beyond those of a core: a stream in order for each group, and the links of each tier, first come first served."""
-        if not self.groups:
-            return ()
-        streams = [(f"CC {index} {group.name}", True) for index, group in enumerate(self.groups)]
+        """Servers beyond those of a core: a stream for each group, the host, and the links of each tier, first come first served."""
+        streams = [
+            (f"CC {index} {group.name}", self.in_order) for index, group in enumerate(self.groups)
+        ]
+        host = [("host", False)] if self.has_host else []
         tiers = [(f"fabric {tier.name}", False) for tier in self.system.topology.tiers]
-        return (*streams, *tiers)
+        return (*streams, *host, *(tiers if self.groups else ()))
 
     def stream(self, group: int) -> int:
         """Server of a group's stream."""
@@ -58,7 +64,11 @@ class Ranks:
 
     def tier(self, tier: int) -> int:
         """Server of all links of a tier."""
-        return len(SERVERS) + len(self.groups) + tier
+        return len(SERVERS) + len(self.groups) + self.has_host + tier
+
+    def host(self) -> int:
+        """Server of the host's operations."""
+        return len(SERVERS) + len(self.groups)
 
     def cost(self, call: CollectiveCall) -> CollectiveCost:
         """What a collective costs that the group and all its siblings do."""
@@ -120,7 +130,15 @@ def ranks_of(workload: Workload, system: System, placement: str, lnc: int | None
                     "record it anew"
                 )
     placed = place_ranks(system, world.size, placement, lnc)
-    ranks = Ranks(system, placed, world.rank, workload.groups)
+    costs = [given_cost(op) for op in workload.operations]
+    ranks = Ranks(
+        system,
+        placed,
+        world.rank,
+        workload.groups,
+        in_order=not any(costs),
+        has_host=any(cost is not None and cost.what == ON_HOST for cost in costs),
+    )
     for op in workload.operations:
         if op.collective is not None:
             _check_call(op.name, op.collective, workload.groups)

@@ -36,10 +36,12 @@ def rank_tracks(ranks: Ranks) -> dict[str, list[Any]]:
     chip, core = placement.chips[ranks.rank], placement.cores[ranks.rank]
     rows = track_rows(ranks.system, chip, core)
     rows += [_stream(ranks, group, rows[CORE]) for group in range(len(ranks.groups))]
+    if ranks.has_host:
+        rows.append(_host_thread(ranks, rows[CORE]))
     chips = len(set(placement.chips))
     for row in rows:
         if row["rank"] is not None:
-            is_of_rank = row["kind"] in ("collective_stream", "counter")
+            is_of_rank = row["kind"] in ("collective_stream", "counter", "thread")
             cores = 1 if is_of_rank else placement.lnc
             row |= {"rank": ranks.rank, "replica_count": ranks.count * cores}
         elif row["track_id"] in (CHIP, HBM):
@@ -78,7 +80,7 @@ def link_tracks(ranks: Ranks, links: I64) -> dict[str, Any]:
 
 
 def _fabric_track(ranks: Ranks) -> int:
-    return FIRST_STREAM + len(ranks.groups)
+    return FIRST_STREAM + len(ranks.groups) + ranks.has_host
 
 
 def _first_tier(ranks: Ranks) -> int:
@@ -95,12 +97,22 @@ def _first_replica(ranks: Ranks) -> int:
 
 
 def _stream(ranks: Ranks, group: int, core: Row) -> Row:
+    kind, name = "collective_stream", f"CC {ranks.groups[group].name}"
+    return _lane(core, FIRST_STREAM + group, kind, name, _FIRST_STREAM_ORDER + group)
+
+
+def _host_thread(ranks: Ranks, core: Row) -> Row:
+    """Where the operations run of the host that feeds the core."""
+    return _lane(core, FIRST_STREAM + len(ranks.groups), "thread", "host", -1)
+
+
+def _lane(core: Row, track: int, kind: str, name: str, order: int) -> Row:
     return core | {
-        "track_id": FIRST_STREAM + group,
+        "track_id": track,
         "parent_id": CORE,
-        "kind": "collective_stream",
-        "name": f"CC {ranks.groups[group].name}",
-        "sort_order": _FIRST_STREAM_ORDER + group,
+        "kind": kind,
+        "name": name,
+        "sort_order": order,
         "exclusive": True,
         "peak_flops": None,
         "peak_bytes_per_s": None,
@@ -145,7 +157,7 @@ def _replicas(ranks: Ranks, known: dict[int, Row]) -> list[Row]:
     for chip in sorted(set(placement.chips) - {own_chip}):
         chip_tracks[chip] = repeat(CHIP, name=f"chip {chip}", chip=chip, sort_order=chip)
         repeat(HBM, chip=chip, parent_id=chip_tracks[chip])
-    streams = [FIRST_STREAM + group for group in range(len(ranks.groups))]
+    streams = [FIRST_STREAM + lane for lane in range(len(ranks.groups) + ranks.has_host)]
     for rank, chip in enumerate(placement.chips):
         for core in range(placement.cores[rank], placement.cores[rank] + placement.lnc):
             if rank == ranks.rank and core == placement.cores[rank]:

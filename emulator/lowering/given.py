@@ -1,0 +1,97 @@
+"""How does an operation become a task whose front end gave its cost? By the roofline: the slower of its arithmetic and its bytes.
+
+It runs at the peak of the tensor engine and the bandwidth of HBM, as in ASTRA-sim (``Workload::issue_comp``), one at a time on a core, as
+soon as what it waits for has ended. A measured duration is kept as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trnprof.emulator.given import LOAD, ON_HOST, STORE, GivenCost, given_cost
+from trnprof.emulator.lowering.plan import TENSOR
+from trnprof.emulator.lowering.state import CoreState, Member
+from trnprof.emulator.lowering.tasks import (
+    LOAD_QUEUES,
+    SERVER_ID,
+    STORE_QUEUE,
+    Dependency,
+    TaskLabel,
+)
+from trnprof.emulator.workload import Operation
+
+DTYPE: Final = "bfloat16"
+"""Whose peak counts: execution traces name no datatype."""
+
+
+def emit_given(state: CoreState, member: Member) -> None:
+    """Append the task of one such operation."""
+    cost = given_cost(member.op)
+    assert cost is not None
+    after = wait_for_tokens(state, member.op)
+    if cost.what == ON_HOST:
+        task = _on_host(state, member, cost, after)
+    elif cost.what in (LOAD, STORE):
+        task = _transfer(state, member, cost, after)
+    else:
+        task = _compute(state, member, cost, after)
+    note_tokens(state, member.op, task)
+
+
+def wait_for_tokens(state: CoreState, op: Operation) -> list[Dependency]:
+    """The ends of those that an operation waits for by tokens."""
+    return [state.tokens[ref.tensor] for ref in op.inputs if ref.tensor in state.tokens]
+
+
+def note_tokens(state: CoreState, op: Operation, task: int) -> None:
+    """Whoever waits for a token of the operation waits for its task."""
+    for ref in op.outputs:
+        if not ref.nbytes:
+            state.tokens[ref.tensor] = Dependency(task)
+
+
+def hbm_ps(state: CoreState, nbytes: float) -> int:
+    """How long the HBM of a rank's cores takes for so many bytes, when all ranks use theirs."""
+    placement = state.ranks.placement
+    rate = state.system.hbm_bytes_per_s_per_core * placement.lnc / placement.hbm_sharers
+    return round(nbytes / rate * 1e12)
+
+
+def _compute(state: CoreState, member: Member, cost: GivenCost, after: list[Dependency]) -> int:
+    """On the tensor engine of one core, which does its part of the rank's work."""
+    cores = state.ranks.placement.lnc
+    flops_ps = cost.flops / cores / state.core.tensor.peak_flops(DTYPE) * 1e12
+    moving_ps = 0 if cost.duration_ps else hbm_ps(state, cost.nbytes)
+    duration_ps = cost.duration_ps or max(round(flops_ps), moving_ps)
+    label = TaskLabel(
+        member.op.name, "compute", member.position, dtype=DTYPE, is_transpose=False
+    )
+    servers = ((SERVER_ID[TENSOR], duration_ps), (SERVER_ID["HBM"], moving_ps))
+    return state.tasks.add(
+        label, duration_ps, servers, after, flops=cost.flops / cores, nbytes=cost.nbytes // cores
+    )
+
+
+def _transfer(state: CoreState, member: Member, cost: GivenCost, after: list[Dependency]) -> int:
+    """Between HBM and memory beyond it, by the core's DMA engines."""
+    is_store = cost.what == STORE
+    dma = state.core.dma
+    rate = dma.write_bytes_per_s if is_store else dma.read_bytes_per_s
+    nbytes = cost.nbytes // state.ranks.placement.lnc
+    moving_ps = round(nbytes / rate * 1e12)
+    memory_ps = hbm_ps(state, cost.nbytes)
+    duration_ps = cost.duration_ps or max(moving_ps, memory_ps)
+    source, target = ("hbm", "remote") if is_store else ("remote", "hbm")
+    label = TaskLabel(member.op.name, "dma", member.position, source=source, target=target)
+    servers = (
+        (SERVER_ID[STORE_QUEUE if is_store else LOAD_QUEUES[0]], duration_ps),
+        (SERVER_ID["DMA engines"], min(moving_ps, duration_ps)),
+        (SERVER_ID["HBM"], min(memory_ps, duration_ps)),
+    )
+    return state.tasks.add(label, duration_ps, servers, after, nbytes=nbytes)
+
+
+def _on_host(state: CoreState, member: Member, cost: GivenCost, after: list[Dependency]) -> int:
+    label = TaskLabel(member.op.name, "host", member.position)
+    servers = ((state.ranks.host(), cost.duration_ps),)
+    return state.tasks.add(label, cost.duration_ps, servers, after)
