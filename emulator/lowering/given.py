@@ -23,6 +23,9 @@ from trnprof.emulator.workload import Operation
 DTYPE: Final = "bfloat16"
 """Whose peak counts: execution traces name no datatype."""
 
+_SHORTEST_PS: Final = 1000
+"""What ASTRA-sim lets a node take of which nothing was measured (``Workload::issue_replay``)."""
+
 
 def emit_given(state: CoreState, member: Member) -> None:
     """Append the task of one such operation."""
@@ -61,8 +64,14 @@ def _compute(state: CoreState, member: Member, cost: GivenCost, after: list[Depe
     """On the tensor engine of one core, which does its part of the rank's work."""
     cores = state.ranks.placement.lnc
     flops_ps = cost.flops / cores / state.core.tensor.peak_flops(DTYPE) * 1e12
-    moving_ps = 0 if cost.duration_ps else hbm_ps(state, cost.nbytes)
+    moving_ps = hbm_ps(state, cost.nbytes)
     duration_ps = cost.duration_ps or max(round(flops_ps), moving_ps)
+    ways = state.system.machine.ways
+    if ways is not None and ways.has_roofline:
+        duration_ps = max(round(flops_ps), moving_ps) if cost.nbytes else 0
+    elif ways is not None:
+        duration_ps = cost.duration_ps or _SHORTEST_PS
+    moving_ps = min(moving_ps, duration_ps)
     label = TaskLabel(
         member.op.name, "compute", member.position, dtype=DTYPE, is_transpose=False
     )

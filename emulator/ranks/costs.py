@@ -11,15 +11,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trnprof.emulator.collectives.algorithms.names import RING
 from trnprof.emulator.collectives.algorithms.policy import choose
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.group import make_group
 from trnprof.emulator.collectives.outcome import Outcome
-from trnprof.emulator.collectives.request import Request
+from trnprof.emulator.collectives.request import STORE_AND_FORWARD, Request
 from trnprof.emulator.collectives.run import run_many
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.fabric import I64, Fabric
 from trnprof.emulator.machine import Machine
+from trnprof.emulator.machine_parts import AstraSimWays
 from trnprof.emulator.ranks.traffic import Exchange, LocalPhase, traffic_of
 from trnprof.emulator.workload import CollectiveCall
 
@@ -104,6 +106,8 @@ class CollectiveCosts:
         """By the algorithm that one of its groups would choose: several on the same chips are no larger collective."""
         group = make_group(self.fabric.topology, exchange.chips)
         algorithms, _ = choose(exchange.collective, exchange.group_bytes, group, self.machine)
+        if self.machine.ways is not None:
+            return self._as_astra_sim(self.machine.ways, exchange, algorithms)
         return Request(
             exchange.collective,
             max(1, exchange.nbytes),
@@ -111,6 +115,24 @@ class CollectiveCosts:
             algorithms,
             root=exchange.root,
             sent_bytes=exchange.sent_bytes,
+        )
+
+    def _as_astra_sim(
+        self, ways: AstraSimWays, exchange: Exchange, otherwise: tuple[str, ...]
+    ) -> Request:
+        """Groups of some ranks are rings of one dimension there, in the order of their ranks, where the network has several."""
+        algorithms = ways.algorithms.get(exchange.collective, otherwise)
+        if len(algorithms) > 1 and len(exchange.chips) < self.fabric.chips:
+            algorithms = (RING,)
+        return Request(
+            exchange.collective,
+            max(1, exchange.nbytes),
+            exchange.chips,
+            algorithms,
+            chunks=ways.chunks,
+            forwarding=STORE_AND_FORWARD,
+            root=exchange.root,
+            astra_sim=ways.ways,
         )
 
     def _over_links(self, outcomes: Sequence[Outcome]) -> tuple[I64, I64]:

@@ -56,7 +56,8 @@ class Ranks:
         ]
         host = [("host", False)] if self.has_host else []
         tiers = [(f"fabric {tier.name}", False) for tier in self.system.topology.tiers]
-        return (*streams, *host, *(tiers if self.groups else ()))
+        together = [("communication", False)] if self.has_one_collective else []
+        return (*streams, *host, *(tiers if self.groups else ()), *together)
 
     def stream(self, group: int) -> int:
         """Server of a group's stream."""
@@ -65,6 +66,15 @@ class Ranks:
     def tier(self, tier: int) -> int:
         """Server of all links of a tier."""
         return len(SERVERS) + len(self.groups) + self.has_host + tier
+
+    @property
+    def has_one_collective(self) -> bool:
+        """Whether only one collective runs at a time, of whatever group."""
+        return bool(self.groups) and self.system.machine.ways is not None
+
+    def communication(self) -> int:
+        """Server of all collectives, where only one runs at a time."""
+        return self.tier(len(self.system.topology.tiers))
 
     def host(self) -> int:
         """Server of the host's operations."""
@@ -131,6 +141,10 @@ def ranks_of(workload: Workload, system: System, placement: str, lnc: int | None
                 )
     placed = place_ranks(system, world.size, placement, lnc)
     costs = [given_cost(op) for op in workload.operations]
+    if system.machine.ways is not None and None in costs:
+        raise CaptureError(
+            f"{system.name}: ASTRA-sim's inputs describe no engines, so only Chakra execution traces (.et) run on it"
+        )
     ranks = Ranks(
         system,
         placed,
