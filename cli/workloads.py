@@ -11,6 +11,7 @@ from trnprof.emulator.workload import Workload
 from trnprof.tracer.compiled import told_of_compiling
 from trnprof.tracer.errors import TraceError
 from trnprof.tracer.reader import open_trace
+from trnprof.tracer.units import counted, format_bytes
 
 
 def workload_at(paths: Sequence[Path]) -> Workload:
@@ -31,6 +32,43 @@ def workload_at(paths: Sequence[Path]) -> Workload:
         )
     open_trace(paths[0])
     return load_workload(paths[0])
+
+
+def emulate_execution_traces(
+    paths: Sequence[Path], system: str, output: Path, *, force: bool
+) -> None:
+    """Emulate execution traces that somebody wants to import."""
+    from trnprof.cli.recording import emulate_trace
+    from trnprof.emulator.system import load_system
+
+    machine = load_system(system)
+    say(f"execution traces say what is to run: emulating it on {machine.name} (--system)")
+    emulate_trace(
+        paths,
+        machine,
+        output,
+        execution="fused",
+        edges=None,
+        reproducible=False,
+        force=force,
+    )
+
+
+def export_execution_traces(trace: Path, output: Path, *, force: bool) -> None:
+    """Write the workload of a trace as execution traces."""
+    from trnprof.emulator.capture.chakra.export import export_chakra
+
+    open_trace(trace)
+    summary = export_chakra(load_workload(trace), output, force=force)
+    groups = f", {counted(summary.groups, 'group')} in groups.json" if summary.groups else ""
+    say(
+        f"{output}: {counted(summary.ranks, 'rank')} of {counted(summary.nodes, 'node')}{groups}, "
+        f"{format_bytes(summary.nbytes)}; run it in ASTRA-sim with --workload-configuration={output}/workload"
+    )
+    if summary.ragged:
+        say(
+            f"{counted(summary.ragged, 'collective')} whose ranks send each other different amounts: execution traces have the sum alone"
+        )
 
 
 def are_execution_traces(paths: Sequence[Path]) -> bool:
