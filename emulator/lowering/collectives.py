@@ -37,7 +37,7 @@ def emit_collective(state: CoreState, member: Member) -> None:
     dtype = next((r.dtype for r in (*op.inputs, *op.outputs)), None)
     label = TaskLabel(call.kind, "collective", member.position, dtype=dtype)
     links = [(state.ranks.tier(tier), busy_ps) for tier, busy_ps in cost.tier_busy_ps.items()]
-    if state.ranks.has_one_collective:
+    if state.ranks.runs_as_astra_sim:
         links.append((state.ranks.communication(), cost.duration_ps))
     servers = ((state.ranks.stream(call.group), cost.duration_ps), *links)
     task = state.tasks.add(label, cost.duration_ps, servers, after, nbytes=call.nbytes)

@@ -18,6 +18,7 @@ from trnprof.emulator.lowering.tasks import (
     Dependency,
     TaskLabel,
 )
+from trnprof.emulator.ranks.ranks import Ranks
 from trnprof.emulator.workload import Operation
 
 DTYPE: Final = "bfloat16"
@@ -53,51 +54,60 @@ def note_tokens(state: CoreState, op: Operation, task: int) -> None:
             state.tokens[ref.tensor] = Dependency(task)
 
 
-def hbm_ps(state: CoreState, nbytes: float) -> int:
+def duration_ps(ranks: Ranks, cost: GivenCost) -> int:
+    """How long an operation takes that has its engines and memory to itself."""
+    system, placement = ranks.system, ranks.placement
+    if cost.what == ON_HOST:
+        return cost.duration_ps
+    moving_ps = hbm_ps(ranks, cost.nbytes)
+    if cost.what in (LOAD, STORE):
+        return cost.duration_ps or max(moving_ps, _dma_ps(ranks, cost))
+    flops_ps = cost.flops / placement.lnc / system.core.tensor.peak_flops(DTYPE) * 1e12
+    roofline_ps = max(round(flops_ps), moving_ps)
+    ways = system.machine.ways
+    if ways is None:
+        return cost.duration_ps or roofline_ps
+    if ways.has_roofline:
+        return roofline_ps if cost.nbytes else 0
+    return cost.duration_ps or _SHORTEST_PS
+
+
+def hbm_ps(ranks: Ranks, nbytes: float) -> int:
     """How long the HBM of a rank's cores takes for so many bytes, when all ranks use theirs."""
-    placement = state.ranks.placement
-    rate = state.system.hbm_bytes_per_s_per_core * placement.lnc / placement.hbm_sharers
+    placement = ranks.placement
+    rate = ranks.system.hbm_bytes_per_s_per_core * placement.lnc / placement.hbm_sharers
     return round(nbytes / rate * 1e12)
+
+
+def _dma_ps(ranks: Ranks, cost: GivenCost) -> int:
+    dma = ranks.system.core.dma
+    rate = dma.write_bytes_per_s if cost.what == STORE else dma.read_bytes_per_s
+    return round(cost.nbytes / ranks.placement.lnc / rate * 1e12)
 
 
 def _compute(state: CoreState, member: Member, cost: GivenCost, after: list[Dependency]) -> int:
     """On the tensor engine of one core, which does its part of the rank's work."""
-    cores = state.ranks.placement.lnc
-    flops_ps = cost.flops / cores / state.core.tensor.peak_flops(DTYPE) * 1e12
-    moving_ps = hbm_ps(state, cost.nbytes)
-    duration_ps = cost.duration_ps or max(round(flops_ps), moving_ps)
-    ways = state.system.machine.ways
-    if ways is not None and ways.has_roofline:
-        duration_ps = max(round(flops_ps), moving_ps) if cost.nbytes else 0
-    elif ways is not None:
-        duration_ps = cost.duration_ps or _SHORTEST_PS
-    moving_ps = min(moving_ps, duration_ps)
-    label = TaskLabel(
-        member.op.name, "compute", member.position, dtype=DTYPE, is_transpose=False
-    )
-    servers = ((SERVER_ID[TENSOR], duration_ps), (SERVER_ID["HBM"], moving_ps))
+    cores, takes_ps = state.ranks.placement.lnc, duration_ps(state.ranks, cost)
+    moving_ps = min(hbm_ps(state.ranks, cost.nbytes), takes_ps)
+    label = TaskLabel(member.op.name, "compute", member.position, dtype=DTYPE, is_transpose=False)
+    servers = ((SERVER_ID[TENSOR], takes_ps), (SERVER_ID["HBM"], moving_ps))
     return state.tasks.add(
-        label, duration_ps, servers, after, flops=cost.flops / cores, nbytes=cost.nbytes // cores
+        label, takes_ps, servers, after, flops=cost.flops / cores, nbytes=cost.nbytes // cores
     )
 
 
 def _transfer(state: CoreState, member: Member, cost: GivenCost, after: list[Dependency]) -> int:
     """Between HBM and memory beyond it, by the core's DMA engines."""
-    is_store = cost.what == STORE
-    dma = state.core.dma
-    rate = dma.write_bytes_per_s if is_store else dma.read_bytes_per_s
-    nbytes = cost.nbytes // state.ranks.placement.lnc
-    moving_ps = round(nbytes / rate * 1e12)
-    memory_ps = hbm_ps(state, cost.nbytes)
-    duration_ps = cost.duration_ps or max(moving_ps, memory_ps)
+    is_store, takes_ps = cost.what == STORE, duration_ps(state.ranks, cost)
     source, target = ("hbm", "remote") if is_store else ("remote", "hbm")
     label = TaskLabel(member.op.name, "dma", member.position, source=source, target=target)
     servers = (
-        (SERVER_ID[STORE_QUEUE if is_store else LOAD_QUEUES[0]], duration_ps),
-        (SERVER_ID["DMA engines"], min(moving_ps, duration_ps)),
-        (SERVER_ID["HBM"], min(memory_ps, duration_ps)),
+        (SERVER_ID[STORE_QUEUE if is_store else LOAD_QUEUES[0]], takes_ps),
+        (SERVER_ID["DMA engines"], min(_dma_ps(state.ranks, cost), takes_ps)),
+        (SERVER_ID["HBM"], min(hbm_ps(state.ranks, cost.nbytes), takes_ps)),
     )
-    return state.tasks.add(label, duration_ps, servers, after, nbytes=nbytes)
+    nbytes = cost.nbytes // state.ranks.placement.lnc
+    return state.tasks.add(label, takes_ps, servers, after, nbytes=nbytes)
 
 
 def _on_host(state: CoreState, member: Member, cost: GivenCost, after: list[Dependency]) -> int:

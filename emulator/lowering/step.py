@@ -15,6 +15,7 @@ from trnprof.emulator.lowering.plan import COLLECTIVE_FORM, GIVEN_FORM, OpPlan
 from trnprof.emulator.lowering.registry import plan_operation
 from trnprof.emulator.lowering.residency import Lifetimes, Residency
 from trnprof.emulator.lowering.state import CoreState, Member
+from trnprof.emulator.lowering.take_up import order_taken_up
 from trnprof.emulator.lowering.tasks import TaskList
 from trnprof.emulator.ranks.costs import CollectiveCost
 from trnprof.emulator.ranks.ranks import Ranks, lone_rank
@@ -69,6 +70,8 @@ def lower_step(
     ranks = ranks or lone_rank(system)
     cores = ranks.placement.lnc
     groups = group_operations(core, operations, plans, fuse=execution == "fused")
+    if ranks.runs_as_astra_sim:
+        groups = order_taken_up(operations, ranks)
     mixed: frozenset[int] = frozenset()
     if cores > 1:
         plans, mixed = divide(plans, groups, cores)

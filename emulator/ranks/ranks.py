@@ -54,9 +54,9 @@ class Ranks:
         streams = [
             (f"CC {index} {group.name}", self.in_order) for index, group in enumerate(self.groups)
         ]
-        host = [("host", False)] if self.has_host else []
+        host = [("host", self.in_order)] if self.has_host else []
         tiers = [(f"fabric {tier.name}", False) for tier in self.system.topology.tiers]
-        together = [("communication", False)] if self.has_one_collective else []
+        together = [("communication", True)] if self.runs_as_astra_sim and self.groups else []
         return (*streams, *host, *(tiers if self.groups else ()), *together)
 
     def stream(self, group: int) -> int:
@@ -68,12 +68,12 @@ class Ranks:
         return len(SERVERS) + len(self.groups) + self.has_host + tier
 
     @property
-    def has_one_collective(self) -> bool:
-        """Whether only one collective runs at a time, of whatever group."""
-        return bool(self.groups) and self.system.machine.ways is not None
+    def runs_as_astra_sim(self) -> bool:
+        """Whether only one operation and one collective run at a time, of those that could the one of the least id."""
+        return self.system.machine.ways is not None
 
     def communication(self) -> int:
-        """Server of all collectives, where only one runs at a time."""
+        """Server of all collectives, where it runs as ASTRA-sim."""
         return self.tier(len(self.system.topology.tiers))
 
     def host(self) -> int:
@@ -150,7 +150,7 @@ def ranks_of(workload: Workload, system: System, placement: str, lnc: int | None
         placed,
         world.rank,
         workload.groups,
-        in_order=not any(costs),
+        in_order=system.machine.ways is not None or not any(costs),
         has_host=any(cost is not None and cost.what == ON_HOST for cost in costs),
     )
     for op in workload.operations:

@@ -21,6 +21,7 @@ from trnprof.emulator.capture.chakra.alike import (
 from trnprof.emulator.capture.chakra.groups import Groups, read_groups
 from trnprof.emulator.capture.chakra.messages import with_messages
 from trnprof.emulator.capture.chakra.trace import ExecutionTrace, read_trace
+from trnprof.emulator.fabric.fabric import I64
 from trnprof.emulator.collectives.messages import ALL_GATHER, BARRIER, SEND_RECV
 from trnprof.emulator.given import COMPUTE, LOAD, ON_HOST, STORE, GivenCost, given_arguments, token
 from trnprof.emulator.workload import (
@@ -161,10 +162,15 @@ class _Builder:
     operations: list[Operation] = field(default_factory=list)
     measured: int = 0
     skipped: int = 0
+    _places: I64 = field(init=False)
     _group_ids: dict[tuple[int, ...], int] = field(default_factory=dict)
     _stands_for: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _tokens: dict[int, TensorRef] = field(default_factory=dict)
     _names: dict[bytes, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # tokens are numbered as ids are ordered
+        self._places = np.argsort(np.argsort(self.trace.columns.id, kind="stable"))
 
     def add(self, node: int) -> None:
         """Append the operation of a node; one that does nothing stands for what it waits for."""
@@ -210,7 +216,7 @@ class _Builder:
         self, node: int, waits_for: Sequence[int], cost: GivenCost, call: CollectiveCall | None
     ) -> None:
         tokens = self._tokens
-        tokens[node] = token(node)
+        tokens[node] = token(int(self._places[node]))
         self.operations.append(
             Operation(
                 name=self._name(node),
