@@ -15,6 +15,7 @@ from trnprof.emulator.collectives.algorithms.names import RING
 from trnprof.emulator.collectives.algorithms.policy import choose
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.group import make_group
+from trnprof.emulator.collectives.messages import ALL_GATHER, PERMUTE, SEND_RECV
 from trnprof.emulator.collectives.outcome import Outcome
 from trnprof.emulator.collectives.request import STORE_AND_FORWARD, Request
 from trnprof.emulator.collectives.run import run_many
@@ -120,16 +121,25 @@ class CollectiveCosts:
     def _as_astra_sim(
         self, ways: AstraSimWays, exchange: Exchange, otherwise: tuple[str, ...]
     ) -> Request:
-        """Groups of some ranks are rings of one dimension there, in the order of their ranks, where the network has several."""
+        """Groups of some ranks are rings of one dimension there, in the order of their ranks, where the network has several.
+
+        What is cut into k chunks is cut into pieces of a k-th, rounded down; what is left over is one more piece of that size.
+        """
         algorithms = ways.algorithms.get(exchange.collective, otherwise)
         if len(algorithms) > 1 and len(exchange.chips) < self.fabric.chips:
             algorithms = (RING,)
+        if exchange.collective in (PERMUTE, SEND_RECV):
+            ways = replace(ways, chunks=1)
+        shards = len(exchange.chips) if exchange.collective == ALL_GATHER else 1
+        nbytes = max(1, exchange.nbytes // shards)
+        piece = max(1, nbytes // ways.chunks)
+        chunks = -(-nbytes // piece)
         return Request(
             exchange.collective,
-            max(1, exchange.nbytes),
+            chunks * piece * shards,
             exchange.chips,
             algorithms,
-            chunks=ways.chunks,
+            chunks=chunks,
             forwarding=STORE_AND_FORWARD,
             root=exchange.root,
             astra_sim=ways.ways,
