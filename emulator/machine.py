@@ -12,7 +12,14 @@ from trnprof.emulator.cost import to_ps
 from trnprof.emulator.fabric.scale_out import ScaleOut, scale_out
 from trnprof.emulator.fabric.topology import RING, Topology
 from trnprof.emulator.figures import Description, Figure
-from trnprof.emulator.machine_parts import AstraSimWays, Chip, Collectives, Economics, Peaks, Published
+from trnprof.emulator.machine_parts import (
+    AstraSimWays,
+    Chip,
+    Collectives,
+    Economics,
+    Peaks,
+    Published,
+)
 from trnprof.emulator.machine_tables import (
     peaks_of,
     read_chip,

@@ -21,7 +21,10 @@ class Format(StrEnum):
 def export(
     trace: Annotated[Path, TRACE],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="File to write (.gz compresses it), for chakra a directory.")
+        Path,
+        typer.Option(
+            "-o", "--output", help="File to write (.gz compresses it), for chakra a directory."
+        ),
     ],
     to: Annotated[Format, typer.Option("--to", help="Format to write.")] = Format.PERFETTO,
     flows: Annotated[

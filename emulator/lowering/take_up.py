@@ -28,7 +28,9 @@ def order_taken_up(operations: Sequence[Operation], ranks: Ranks) -> list[tuple[
     from trnprof.emulator.lowering.take_up_kernel import take_up
 
     makers = {op.outputs[0].tensor: position for position, op in enumerate(operations)}
-    sources = [[makers[ref.tensor] for ref in op.inputs if ref.tensor in makers] for op in operations]
+    sources = [
+        [makers[ref.tensor] for ref in op.inputs if ref.tensor in makers] for op in operations
+    ]
     resources, durations = [], []
     for op in operations:
         cost = given_cost(op)

@@ -43,7 +43,9 @@ def take_up(ids: I64, resource: I64, duration_ps: I64, offsets: I64, waits_for: 
     sizes, is_free = np.zeros(resources, np.int64), np.ones(resources, np.bool_)
     for node in range(count):
         if pending[node] == 0:
-            push(keys[resource[node]], items[resource[node]], sizes[resource[node]], ids[node], node)
+            push(
+                keys[resource[node]], items[resource[node]], sizes[resource[node]], ids[node], node
+            )
             sizes[resource[node]] += 1
     ends, running, busy = np.empty(resources, np.int64), np.empty(resources, np.int64), 0
     order, started, now = np.empty(count, np.int64), 0, 0

@@ -23,9 +23,7 @@ _COMPARED: Final = (
     schema.INVOLVED_DIM,
 )
 _COMMUNICATION: Final = (schema.COMM_SEND, schema.COMM_RECV, schema.COMM_COLL)
-_WAY_OUT: Final = (
-    "only ranks that do the same are emulated together; to emulate one for itself, name its file and a JSON file of groups alone"
-)
+_WAY_OUT: Final = "only ranks that do the same are emulated together; to emulate one for itself, name its file and a JSON file of groups alone"
 
 
 @dataclass
@@ -46,7 +44,7 @@ class Meetings:
 def meet(trace: ExecutionTrace, rank: int, groups: Groups, world: int) -> Meetings:
     """With whom one rank communicates."""
     meetings = Meetings()
-    described = recorded_groups(trace) | groups
+    described = {**recorded_groups(trace), **groups}
     for node in _communicating(trace).tolist():
         met = _met(trace, node, rank, described, world)
         meetings.own[node] = met
@@ -68,7 +66,7 @@ def compare(
         ProfileError: it does something else.
     """
     _check_same(first, other, rank)
-    described = recorded_groups(other) | groups
+    described = {**recorded_groups(other), **groups}
     for node, same in zip(
         _communicating(first).tolist(), _communicating(other).tolist(), strict=True
     ):
@@ -89,7 +87,9 @@ def check_siblings(trace: ExecutionTrace, meetings: Meetings, world: int) -> Non
         every = list(meetings.elsewhere[met])
         is_pair = trace.columns.type[node] != schema.COMM_COLL
         sizes = {len(ranks) for ranks in every}
-        sources = [ranks[0] for ranks in every] if is_pair else [r for group in every for r in group]
+        sources = (
+            [ranks[0] for ranks in every] if is_pair else [r for group in every for r in group]
+        )
         if len(sizes) > 1 or len(set(sources)) < len(sources):
             raise trace.fail(
                 node,
@@ -98,13 +98,13 @@ def check_siblings(trace: ExecutionTrace, meetings: Meetings, world: int) -> Non
 
 
 def _few(every: Sequence[tuple[int, ...]]) -> str:
-    shown = ", ".join(str(list(ranks[:4]))[:-1] + (", …]" if len(ranks) > 4 else "]") for ranks in every[:3])
+    shown = ", ".join(
+        str(list(ranks[:4]))[:-1] + (", …]" if len(ranks) > 4 else "]") for ranks in every[:3]
+    )
     return shown + (", …" if len(every) > 3 else "")
 
 
-def guessed_siblings(
-    met: tuple[int, ...], groups: Groups
-) -> Iterator[tuple[int, ...]]:
+def guessed_siblings(met: tuple[int, ...], groups: Groups) -> Iterator[tuple[int, ...]]:
     """Groups of the same size that share no rank with one, or with each other: those that do what it does, where one rank's trace is known."""
     taken = set(met)
     for ranks in groups.values():

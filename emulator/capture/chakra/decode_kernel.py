@@ -56,11 +56,16 @@ class NodeColumns(NamedTuple):
 
 def empty_columns(count: int) -> NodeColumns:
     """Columns for so many nodes."""
-    pairs = [np.zeros((count, 2), np.int64) for _ in range(3)]
     values = np.full((count, len(schema.ATTRIBUTES)), ABSENT, np.int64)
-    plain = [np.zeros(count, np.int64) for _ in range(2)]
     return NodeColumns(
-        np.zeros(count, np.uint64), *plain, *pairs, values, np.zeros(count + 1, np.int64)
+        id=np.zeros(count, np.uint64),
+        type=np.zeros(count, np.int64),
+        duration_us=np.zeros(count, np.int64),
+        names=np.zeros((count, 2), np.int64),
+        inputs=np.zeros((count, 2), np.int64),
+        texts=np.zeros((count, 2), np.int64),
+        values=values,
+        dependency_offsets=np.zeros(count + 1, np.int64),
     )
 
 

@@ -81,9 +81,13 @@ def _check_output(output: Path, *, force: bool) -> None:
         entry.suffix == ".et" or entry.name == GROUPS_NAME for entry in output.iterdir()
     )
     if not is_export:
-        raise OutputExistsError(f"{output} is there and is no export of this kind; choose another path")
+        raise OutputExistsError(
+            f"{output} is there and is no export of this kind; choose another path"
+        )
     if not force:
-        raise OutputExistsError(f"{output} exists; give --force to replace it, or choose another path")
+        raise OutputExistsError(
+            f"{output} exists; give --force to replace it, or choose another path"
+        )
 
 
 @dataclass

@@ -68,9 +68,7 @@ def _pairs(trace: ExecutionTrace, meetings: Meetings, world: int) -> dict[int, i
     return found
 
 
-def _key(
-    trace: ExecutionTrace, meetings: Meetings, node: int, world: int
-) -> tuple[int, int, int]:
+def _key(trace: ExecutionTrace, meetings: Meetings, node: int, world: int) -> tuple[int, int, int]:
     """How far a message goes, its tag and size."""
     source, target = meetings.own[node]
     tag, size = (trace.value(node, which) for which in (schema.COMM_TAG, schema.COMM_SIZE))

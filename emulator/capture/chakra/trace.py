@@ -153,9 +153,7 @@ def _bad_node(label: str, spans: I64, bad: int) -> ProfileError:
             f"{label} is of a Chakra schema before {schema.VERSION} (October 2023), whose fields have other numbers; "
             "write it anew with a current converter"
         )
-    return ProfileError(
-        f"{label}: message {bad + 1} at byte {spans[bad, 0]} is no node; {_AGAIN}"
-    )
+    return ProfileError(f"{label}: message {bad + 1} at byte {spans[bad, 0]} is no node; {_AGAIN}")
 
 
 def _resolved(trace: ExecutionTrace, ids: np.ndarray) -> tuple[NodeColumns, I64]:

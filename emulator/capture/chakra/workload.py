@@ -21,8 +21,8 @@ from trnprof.emulator.capture.chakra.alike import (
 from trnprof.emulator.capture.chakra.groups import Groups, read_groups
 from trnprof.emulator.capture.chakra.messages import with_messages
 from trnprof.emulator.capture.chakra.trace import ExecutionTrace, read_trace
-from trnprof.emulator.fabric.fabric import I64
 from trnprof.emulator.collectives.messages import ALL_GATHER, BARRIER, SEND_RECV
+from trnprof.emulator.fabric.fabric import I64
 from trnprof.emulator.given import COMPUTE, LOAD, ON_HOST, STORE, GivenCost, given_arguments, token
 from trnprof.emulator.workload import (
     CollectiveCall,
@@ -276,7 +276,9 @@ class _Builder:
         if name is None:
             known = 0 <= number < len(schema.COLLECTIVE_NAMES)
             called = schema.COLLECTIVE_NAMES[number] if known else "not known"
-            raise trace.fail(node, f"is a collective of type {number} ({called}), which is not emulated")
+            raise trace.fail(
+                node, f"is a collective of type {number} ({called}), which is not emulated"
+            )
         if trace.value(node, schema.INVOLVED_DIM) and not trace.group_name(node):
             raise trace.fail(
                 node,
@@ -299,7 +301,5 @@ class _Builder:
         index = self._group_ids.setdefault(met, len(self.groups))
         if index == len(self.groups):
             called = "world" if len(met) == self.world.size else f"group {name}"
-            self.groups.append(
-                ProcessGroup(called, met, tuple(self.meetings.elsewhere[met]))
-            )
+            self.groups.append(ProcessGroup(called, met, tuple(self.meetings.elsewhere[met])))
         return index

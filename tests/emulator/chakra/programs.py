@@ -43,9 +43,7 @@ def random_rank(seed: int, rank: int, count: int = 40) -> list[Any]:
         size = chance.randint(2**16, 2**22)
         named = {"pg_name": group} if group else {}
         nodes.append(
-            node(
-                number, COLL, data=data, is_cpu_op=False, comm_type=kind, comm_size=size, **named
-            )
+            node(number, COLL, data=data, is_cpu_op=False, comm_type=kind, comm_size=size, **named)
         )
     return nodes
 
