@@ -7,12 +7,13 @@ The cost lies in the operation's arguments, so that it is saved with the workloa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from trnprof.emulator.workload import Operation, TensorRef
 
 _KEY: Final = "given"
+_WORK: Final = ("flops", "nbytes", "duration_ps")
 COMPUTE: Final = "compute"
 LOAD: Final = "load"
 STORE: Final = "store"
@@ -38,7 +39,8 @@ class GivenCost:
 
 def given_arguments(cost: GivenCost) -> Mapping[str, Any]:
     """The arguments of an operation of this cost."""
-    return {_KEY: asdict(cost)}
+    said = {name: value for name in _WORK if (value := getattr(cost, name))}
+    return {_KEY: {"what": cost.what, **said}}
 
 
 def given_cost(op: Operation) -> GivenCost | None:

@@ -8,7 +8,7 @@ from typing import Final
 from trnprof.emulator.capture.chakra import schema
 from trnprof.tracer.formats.protobuf_wire import LENGTH, VARINT
 
-_NAMES: Final = {index: name for index, name in enumerate(schema.ATTRIBUTES)}
+_NAMES: Final = dict(enumerate(schema.ATTRIBUTES))
 
 
 def varint(value: int) -> bytes:

@@ -173,7 +173,8 @@ def _resolved(trace: ExecutionTrace, ids: np.ndarray) -> tuple[NodeColumns, I64]
             int(owner[first]),
             f"waits for node {ids[first]}, which is not there ({len(missing)} such dependencies)",
         )
-    pairs = np.unique(owner * len(ordered) + by_id[places]) if len(ids) else owner
+    pairs = np.sort(owner * len(ordered) + by_id[places]) if len(ids) else owner
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     owner, dependencies = np.divmod(pairs, len(ordered))
     counts = np.bincount(owner, minlength=len(ordered))
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
