@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.internal.decoder import _DecodeVarint32
 from google.protobuf.internal.encoder import _VarintBytes
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 F = descriptor_pb2.FieldDescriptorProto
 COMP, SEND, RECV, COLL = 4, 5, 6, 7
@@ -130,7 +131,8 @@ def read(path: Path) -> tuple[str, list[Any]]:
         size, at = _DecodeVarint32(data, at)
         kind = MESSAGES["Node" if found else "Metadata"]
         message = kind.FromString(data[at : at + size])
-        assert len(message.SerializeToString()) == size
+        for part in (message, *message.attr):
+            assert not UnknownFieldSet(part)
         found.append(message)
         at += size
     return found[0].version, found[1:]
