@@ -139,10 +139,9 @@ def test_every_cut_is_told(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         try:
             read_trace(path)
-        except ProfileError as error:
-            assert str(path) in str(error)
-        else:
-            ends += 1
+        except ProfileError:
+            continue
+        ends += 1
     assert ends == 3  # a cut between two nodes cannot be told
 
 
