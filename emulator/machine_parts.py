@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from trnprof.emulator.collectives.request import AstraSim
+if TYPE_CHECKING:
+    from trnprof.emulator.collectives.request import AstraSim
 
 
 @dataclass(frozen=True, kw_only=True)
