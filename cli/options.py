@@ -61,7 +61,10 @@ class Ties(StrEnum):
     BALANCED = "balanced"
 
 
-SYSTEM = typer.Option("--system", help="System to emulate: a name such as trn2, or a .toml file.")
+SYSTEM = typer.Option(
+    "--system",
+    help="System to emulate: a name such as trn2, a .toml file, or ASTRA-sim's NETWORK.yml,SYSTEM.json.",
+)
 EXECUTION = typer.Option(
     "--execution",
     help="fused: chains of operations share SBUF; eager: one kernel an operation, all through HBM.",

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from trnprof.cli.diagnostics import ExitCode, say
 from trnprof.cli.strict import NO_CHECKS, Checks, failed, tell_coverage
+from trnprof.cli.workloads import workload_at
 from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_captured
 from trnprof.emulator.capture.store import holds_workload, load_workload, save_workload
 from trnprof.emulator.capture.torchrun import RankCommand, rank_command
@@ -24,7 +25,6 @@ from trnprof.emulator.workload import Workload
 from trnprof.tracer.errors import CaptureError
 from trnprof.tracer.files import directory_beside
 from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
-from trnprof.tracer.reader import open_trace
 from trnprof.tracer.stopping import undone
 from trnprof.tracer.units import format_bytes, format_count, format_ns
 
@@ -177,16 +177,15 @@ def _why_not_started(command: Sequence[str]) -> str:
 
 
 def emulate_trace(
-    trace: Path,
+    traces: Sequence[Path],
     system: System,
     output: Path,
     timing: Timing,
     *,
     force: bool,
 ) -> int:
-    """Time the workload saved in a trace on another system, into a trace of its own; 1 if a check failed."""
-    open_trace(trace)
-    workload = load_workload(trace)
+    """Time the workload saved in a trace, or that of execution traces, on another system, into a trace of its own; 1 if a check failed."""
+    workload = workload_at(traces)
     check_replaceable(output, force=force)
     with directory_beside(output) as directory:
         save_workload(directory, workload)

@@ -13,7 +13,14 @@ from trnprof.emulator.fabric.folding import folded_topology
 from trnprof.emulator.fabric.scale_out import ScaleOut, scale_out
 from trnprof.emulator.fabric.topology import RING, Topology
 from trnprof.emulator.figures import Description, Figure
-from trnprof.emulator.machine_parts import Chip, Collectives, Economics, Peaks, Published
+from trnprof.emulator.machine_parts import (
+    AstraSimWays,
+    Chip,
+    Collectives,
+    Economics,
+    Peaks,
+    Published,
+)
 from trnprof.emulator.machine_tables import (
     peaks_of,
     read_chip,
@@ -44,6 +51,7 @@ class Machine:
         published: totals that the vendor prints.
         figures: every figure by its dotted key.
         sources: documents by their tags.
+        ways: of ASTRA-sim, where it is described by that simulator's inputs.
     """
 
     name: str
@@ -58,6 +66,7 @@ class Machine:
     published: Published
     figures: Mapping[str, Figure]
     sources: Mapping[str, str]
+    ways: AstraSimWays | None = None
 
     @property
     def estimates(self) -> list[str]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trnprof.emulator.collectives.request import AstraSim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,3 +108,23 @@ class Published:
     hbm_bytes: float | None = None
     hbm_bytes_per_s: float | None = None
     efa_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class AstraSimWays:
+    """How ASTRA-sim would run a workload on the machine, where it is to be compared with that.
+
+    A rank has one operation and one collective at a time. Computing nodes of an execution trace take what the roofline says and no time where
+    they have no bytes; or, without a roofline, what was measured, and 1 ns where nothing was.
+
+    Attributes:
+        algorithms: by collective, one name or one a dimension.
+        chunks: of a message ("preferred-dataset-splits").
+        ways: of its collectives.
+        has_roofline: "roofline-enabled".
+    """
+
+    algorithms: Mapping[str, tuple[str, ...]]
+    chunks: int
+    ways: AstraSim
+    has_roofline: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trnprof.emulator.given import given_cost
 from trnprof.emulator.lowering.plan import OpPlan
 from trnprof.emulator.workload import Operation
 
@@ -74,7 +75,7 @@ def operation_rows(
             (
                 first_op_id + offset,
                 modules.get(op.module_path),
-                "aten" if op.collective is None else "collective",
+                _kind(op),
                 op.name,
                 op.module_path,
                 op.phase or None,
@@ -92,6 +93,12 @@ def operation_rows(
         for name in _OF_COLLECTIVES
     }
     return _columns(rows) | (extra if collectives else {})
+
+
+def _kind(op: Operation) -> str:
+    if op.collective is not None:
+        return "collective"
+    return "aten" if given_cost(op) is None else "kernel"
 
 
 def _shapes(op: Operation) -> str:

@@ -15,7 +15,7 @@ from trnprof.emulator.ranks.faults import Faults
 from trnprof.emulator.ranks.joint import server_maps
 from trnprof.emulator.ranks.meetings import Meetings, meetings_of
 from trnprof.emulator.ranks.placement import place_ranks
-from trnprof.emulator.ranks.ranks import Ranks
+from trnprof.emulator.ranks.ranks import Ranks, check_costs, ranks_for
 from trnprof.emulator.ranks.tracks import plan_tracks
 from trnprof.emulator.run_step import Emulated, Progress
 from trnprof.emulator.system import System
@@ -53,20 +53,28 @@ def prepare(
     """
     placed = place_ranks(system, workload.world.size, placement, lnc)
     faults.check(workload.world.size, system.topology.chips)
+    for program in (workload, *workload.others):
+        check_costs(program.operations, system)
     costs = CollectiveCosts(system.machine, placed.chips, faults)
     classes = classes_of(workload, costs, fold=fold)
     meetings = meetings_of(classes)
     groups, group_ids = _group_rows(classes)
     ranks = [
-        Ranks(system, placed, each.rank, each.program.groups, each.members, costs, ids)
+        ranks_for(
+            each.program.operations,
+            system,
+            placed,
+            rank=each.rank,
+            groups=each.program.groups,
+            members=each.members,
+            shared=costs,
+            group_ids=ids,
+        )
         for each, ids in zip(classes, group_ids, strict=True)
     ]
     _reckon(classes, ranks, meetings, costs)
     plan = plan_tracks(ranks)
-    servers, server_count = server_maps(
-        [len(each.program.groups) for each in classes],
-        len(costs.part_names) if groups else 0,
-    )
+    servers, server_count = server_maps(ranks, len(costs.part_names) if groups else 0)
     modules, module_ids = module_rows([op for c in classes for op in c.program.operations])
     first_ids = accumulate(
         (len(each.program.operations) for each in classes), initial=len(module_ids)

@@ -92,12 +92,17 @@ class System:
 
 
 def load_system(name_or_path: str) -> System:
-    """A system by name, or from a user's own TOML file.
+    """A system by name, from a user's own TOML file, or from ASTRA-sim's NETWORK.yml,SYSTEM.json.
 
     Raises:
         SystemDescriptionError: unknown name (the nearest are suggested), unreadable file, missing or wrong key, or a machine whose cores are
             not described.
     """
+    if "," in name_or_path:
+        from trnprof.emulator.astra_sim import load_astra_sim, names_astra_sim
+
+        if names_astra_sim(name_or_path):
+            return load_astra_sim(name_or_path)
     description = open_system(name_or_path)
     machine, core = read_machine(description)
     if core is None:

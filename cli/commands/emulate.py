@@ -23,14 +23,19 @@ from trnprof.cli.options import (
     STRICT,
     STRICT_MEMORY,
     SYSTEM,
-    TRACE,
     Edges,
     Execution,
 )
 
 
 def emulate(
-    trace: Annotated[Path, TRACE],
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE…",
+            help="A trace directory, NAME.trnprof; or Chakra execution traces, one a rank, and their JSON file of groups.",
+        ),
+    ],
     system: Annotated[str, SYSTEM],
     output: Annotated[Path, typer.Option("-o", "--output", help="Trace directory to write.")],
     instances: Annotated[int, INSTANCES] = 1,
@@ -48,9 +53,11 @@ def emulate(
     reproducible: Annotated[bool, REPRODUCIBLE] = False,
     force: Annotated[bool, FORCE] = False,
 ) -> int:
-    """Time the workload saved in a trace on another system, with its ranks placed otherwise, or with faults.
+    """Time the workload saved in a trace, or that of Chakra execution traces, on another system, with its ranks placed otherwise, or with faults.
 
     Example: trnprof emulate run.trnprof --system trn2-ultra -o other.trnprof
+
+    Example: trnprof emulate rank.*.et groups.json --system trn2-ultra -o run.trnprof
     """
     from trnprof.emulator.system import load_system
 
@@ -62,7 +69,7 @@ def emulate(
 
     faults = read_faults(slow or (), skew or (), degrade or (), fail or ())
     return emulate_trace(
-        trace,
+        traces,
         machine,
         output,
         Timing(

@@ -41,6 +41,12 @@ def import_(
             "--max-input-bytes", metavar="SIZE", help="Refuse more input than that, decompressed."
         ),
     ] = "1TB",
+    system: Annotated[
+        str,
+        typer.Option(
+            "--system", help="System on which Chakra execution traces (.et) are emulated."
+        ),
+    ] = "trn2",
     strict: Annotated[
         bool, typer.Option("--strict", help="End with code 1 if anything is doubtful.")
     ] = False,
@@ -48,8 +54,15 @@ def import_(
 ) -> int:
     """Import profiles that other tools have recorded, one or many ranks, as one trace.
 
+    Chakra execution traces (.et) say what is to run, not when it ran: they are emulated, as by trnprof emulate.
+
     Example: trnprof import profiles/ -o run.trnprof
     """
+    from trnprof.cli.workloads import are_execution_traces, emulate_execution_traces
+
+    if are_execution_traces(paths):
+        emulate_execution_traces(paths, system, output, force=force)
+        return 0
     from trnprof.cli.importing import import_and_tell
     from trnprof.tracer.units import parse_bytes
 

@@ -8,6 +8,7 @@ barrier waits for everything before it, and everything behind it for the barrier
 from __future__ import annotations
 
 from trnprof.emulator.collectives.messages import BARRIER
+from trnprof.emulator.lowering.given import note_tokens, wait_for_tokens
 from trnprof.emulator.lowering.residency import Location, Ready
 from trnprof.emulator.lowering.state import CoreState, Member
 from trnprof.emulator.lowering.tasks import (
@@ -26,7 +27,7 @@ def emit_collective(state: CoreState, member: Member) -> None:
     assert call is not None
     cost = state.ranks.cost(call)
     inputs, outputs = _by_storage(op.inputs), _by_storage(op.outputs)
-    after = _issue(state) + list(state.fence)
+    after = _issue(state) + list(state.fence) + wait_for_tokens(state, op)
     for storage in inputs:
         after += _in_hbm(state, storage)
     for storage, ref in outputs.items():
@@ -35,10 +36,12 @@ def emit_collective(state: CoreState, member: Member) -> None:
         after += [Dependency(task, 0, SEMAPHORE) for task in state.tasks.latest.values()]
     dtype = next((r.dtype for r in (*op.inputs, *op.outputs)), None)
     label = TaskLabel(call.kind, "collective", member.position, dtype=dtype)
-    stream = (state.ranks.stream(call.group), cost.duration_ps)
-    servers = (stream, *state.ranks.link_servers(cost))
-    task = state.tasks.add(label, cost.duration_ps, servers, after, nbytes=call.nbytes)
+    servers = [(state.ranks.stream(call.group), cost.duration_ps), *state.ranks.link_servers(cost)]
+    if state.ranks.runs_as_astra_sim:
+        servers.append((state.ranks.communication(), cost.duration_ps))
+    task = state.tasks.add(label, cost.duration_ps, tuple(servers), after, nbytes=call.nbytes)
     state.collectives[task] = cost
+    note_tokens(state, op, task)
     if call.kind == BARRIER:
         state.fence = [Dependency(task, 0, SEMAPHORE)]
         state.barrier = list(state.fence)

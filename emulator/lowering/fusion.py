@@ -3,7 +3,7 @@
 Greedy and in issue order: an elementwise, normalisation, softmax or reduction operation joins the running group when it
 reads what the group made (or updates the same parameters, as the operations of an optimizer do), covers the same iteration space, and
 the tiles of everything the group touches fit the working half of SBUF twice over. Matrix products, convolutions,
-attention and gathers start a group and never join one. A collective is alone: it ends the running group. Views cost
+attention and gathers start a group and never join one. A collective is alone, and so is what was given its cost: it ends the running group. Views cost
 nothing and break nothing.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from trnprof.emulator.core import Core
 from trnprof.emulator.lowering.elementwise import base_name
 from trnprof.emulator.lowering.matmul import WORKING_FRACTION
-from trnprof.emulator.lowering.plan import COLLECTIVE_FORM, OpPlan
+from trnprof.emulator.lowering.plan import COLLECTIVE_FORM, GIVEN_FORM, OpPlan
 from trnprof.emulator.lowering.rowwise import REDUCTIONS
 from trnprof.emulator.workload import Operation
 
@@ -63,7 +63,7 @@ def group_operations(
             continue
         if group is not None:
             groups.append(tuple(group.members))
-        if plan.form == COLLECTIVE_FORM:
+        if plan.form in (COLLECTIVE_FORM, GIVEN_FORM):
             groups.append((position,))
             group = None
             continue

@@ -72,7 +72,7 @@ class OpPlan:
     """One operation, lowered.
 
     Attributes:
-        form: elementwise, rowwise, producer, move, collective (ranks exchange), or none (no device work).
+        form: elementwise, rowwise, producer, move, collective (ranks exchange), given (its cost was), or none (no device work).
         rows, columns: its iteration space: rows are dealt to partitions, columns lie along the free dimension.
         tiles: SBUF-sized pieces it is worked off in.
         stages: engine work, in dependency order.
@@ -100,6 +100,10 @@ NOTHING = OpPlan("none", 0, 0, 0)
 COLLECTIVE_FORM = "collective"
 EXCHANGE = OpPlan(COLLECTIVE_FORM, 0, 0, 0)
 """What a collective asks of its core's engines: nothing."""
+
+GIVEN_FORM = "given"
+GIVEN = OpPlan(GIVEN_FORM, 0, 0, 0)
+"""Of an operation whose cost its front end gave (``emulator.given``)."""
 
 
 def numel(ref: TensorRef) -> int:

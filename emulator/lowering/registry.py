@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trnprof.emulator.core import Core
+from trnprof.emulator.given import given_cost
 from trnprof.emulator.lowering.attention import plan_attention
 from trnprof.emulator.lowering.convolution import plan_convolution
 from trnprof.emulator.lowering.elementwise import elementwise_plan, plan_elementwise
 from trnprof.emulator.lowering.matmul import plan_matmul
 from trnprof.emulator.lowering.movement import plan_movement
-from trnprof.emulator.lowering.plan import EXCHANGE, NOTHING, OpPlan, numel, rows_and_columns
+from trnprof.emulator.lowering.plan import EXCHANGE, GIVEN, NOTHING, OpPlan, numel, rows_and_columns
 from trnprof.emulator.lowering.rowwise import plan_rowwise
 from trnprof.emulator.lowering.selection import plan_selection
 from trnprof.emulator.workload import Operation
@@ -44,6 +45,8 @@ def plan_operation(core: Core, op: Operation) -> OpPlan:
     """
     if op.collective is not None:
         return EXCHANGE
+    if given_cost(op) is not None:
+        return GIVEN
     if op.is_view or op.name in NO_WORK or op.name.startswith("prim::"):
         return NOTHING
     if all(numel(r) == 0 for r in op.outputs or op.inputs):

@@ -46,6 +46,7 @@ class CoreState:
         fence: the last barrier of ranks, which later collectives wait for.
         collectives: cost of each task that is a collective.
         exchanged: last collective that reads or writes a storage.
+        tokens: the end of the operation that makes each token (see ``emulator.given``).
     """
 
     system: System
@@ -67,6 +68,7 @@ class CoreState:
     fence: list[Dependency] = field(default_factory=list)
     collectives: dict[int, CollectiveCost] = field(default_factory=dict)
     exchanged: dict[int, int] = field(default_factory=dict)
+    tokens: dict[int, Dependency] = field(default_factory=dict)
 
     @property
     def core(self) -> Core:

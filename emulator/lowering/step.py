@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from trnprof.emulator.lowering.collectives import emit_collective
 from trnprof.emulator.lowering.fusion import group_operations
+from trnprof.emulator.lowering.given import emit_given
 from trnprof.emulator.lowering.kernels import emit_kernel, flush
 from trnprof.emulator.lowering.logical import divide
 from trnprof.emulator.lowering.matmul import WORKING_FRACTION
-from trnprof.emulator.lowering.plan import COLLECTIVE_FORM, OpPlan
+from trnprof.emulator.lowering.plan import COLLECTIVE_FORM, GIVEN_FORM, OpPlan
 from trnprof.emulator.lowering.registry import plan_operation
 from trnprof.emulator.lowering.residency import Lifetimes, Residency
 from trnprof.emulator.lowering.state import CoreState, Member
+from trnprof.emulator.lowering.take_up import order_taken_up
 from trnprof.emulator.lowering.tasks import TaskList
 from trnprof.emulator.ranks.costs import CollectiveCost
 from trnprof.emulator.ranks.ranks import Ranks, lone_rank
@@ -68,6 +70,8 @@ def lower_step(
     ranks = ranks or lone_rank(system)
     cores = ranks.placement.lnc
     groups = group_operations(core, operations, plans, fuse=execution == "fused")
+    if ranks.runs_as_astra_sim:
+        groups = order_taken_up(operations, ranks)
     mixed: frozenset[int] = frozenset()
     if cores > 1:
         plans, mixed = divide(plans, groups, cores)
@@ -77,7 +81,7 @@ def lower_step(
         eager=execution == "eager",
         residency=Residency(round(usable * (1 - WORKING_FRACTION))),
         ranks=ranks,
-        tasks=TaskList(shared=ranks.servers()),
+        tasks=TaskList(shared=ranks.servers(), in_order=ranks.in_order),
         sent=frozenset(r.tensor for op in operations if op.collective for r in op.inputs),
         mixed=mixed,
     )
@@ -90,6 +94,8 @@ def lower_step(
         members = [Member(first_position + i, operations[i], plans[i]) for i in group]
         if members[0].plan.form == COLLECTIVE_FORM:
             emit_collective(state, members[0])
+        elif members[0].plan.form == GIVEN_FORM:
+            emit_given(state, members[0])
         else:
             emit_kernel(state, members)
     flush(state, first_position + len(operations) - 1)

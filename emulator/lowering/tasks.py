@@ -61,6 +61,7 @@ class TaskList:
         durations_ps: of each task.
         latest: last task of each server whose track tasks are drawn on.
         shared: servers beyond those of the core, by name, and whether they run in order; they come behind SERVERS.
+        in_order: whether engines and queues run in order; else whichever task is ready first.
     """
 
     labels: dict[TaskLabel, int] = field(default_factory=dict)
@@ -71,9 +72,11 @@ class TaskList:
     durations_ps: list[int] = field(default_factory=list)
     latest: dict[int, int] = field(default_factory=dict)
     shared: tuple[tuple[str, bool], ...] = ()
-    _builder: GraphBuilder = field(default_factory=lambda: _core_builder())
+    in_order: bool = True
+    _builder: GraphBuilder = field(init=False)
 
     def __post_init__(self) -> None:
+        self._builder = _core_builder(self.in_order)
         for name, in_order in self.shared:
             self._builder.server(name, in_order)
 
@@ -121,11 +124,11 @@ class TaskList:
         )
 
 
-def _core_builder() -> GraphBuilder:
+def _core_builder(in_order: bool) -> GraphBuilder:
     """A builder that knows the servers of one core by their SERVER_ID."""
     builder = GraphBuilder()
     for name in SERVERS:
-        builder.server(name, name in ENGINES or name in QUEUES)
+        builder.server(name, in_order and (name in ENGINES or name in QUEUES))
     return builder
 
 

@@ -11,15 +11,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trnprof.emulator.collectives.algorithms.names import RING
 from trnprof.emulator.collectives.algorithms.policy import choose
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.group import make_group
+from trnprof.emulator.collectives.messages import ALL_GATHER, PERMUTE, SEND_RECV
 from trnprof.emulator.collectives.outcome import Outcome
-from trnprof.emulator.collectives.request import Request
+from trnprof.emulator.collectives.request import STORE_AND_FORWARD, Request
 from trnprof.emulator.collectives.run import run_many
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.fabric import I64, Fabric
 from trnprof.emulator.machine import Machine
+from trnprof.emulator.machine_parts import AstraSimWays
 from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.traffic import Exchange, LocalPhase, traffic_of
 from trnprof.emulator.workload import CollectiveCall
@@ -136,6 +139,8 @@ class CollectiveCosts:
         """By the algorithm that one of its groups would choose: several on the same chips are no larger collective."""
         group = make_group(self.fabric.topology, exchange.chips)
         algorithms, _ = choose(exchange.collective, exchange.group_bytes, group, self.machine)
+        if self.machine.ways is not None:
+            return self._as_astra_sim(self.machine.ways, exchange, algorithms)
         return Request(
             exchange.collective,
             max(1, exchange.nbytes),
@@ -144,6 +149,34 @@ class CollectiveCosts:
             root=exchange.root,
             sent_bytes=exchange.sent_bytes,
             slow_chips=self.faults.slow_chips,
+        )
+
+    def _as_astra_sim(
+        self, ways: AstraSimWays, exchange: Exchange, otherwise: tuple[str, ...]
+    ) -> Request:
+        """Groups of some ranks are rings of one dimension there, in the order of their ranks, where the network has several.
+
+        What is cut into k chunks is cut into pieces of a k-th, rounded down; what is left over is one more piece of that size.
+        """
+        algorithms = ways.algorithms.get(exchange.collective, otherwise)
+        if len(algorithms) > 1 and len(exchange.chips) < self.fabric.chips:
+            algorithms = (RING,)
+        if exchange.collective in (PERMUTE, SEND_RECV):
+            ways = replace(ways, chunks=1)
+        shards = len(exchange.chips) if exchange.collective == ALL_GATHER else 1
+        nbytes = max(1, exchange.nbytes // shards)
+        piece = max(1, nbytes // ways.chunks)
+        chunks = -(-nbytes // piece)
+        return Request(
+            exchange.collective,
+            chunks * piece * shards,
+            exchange.chips,
+            algorithms,
+            chunks=chunks,
+            forwarding=STORE_AND_FORWARD,
+            root=exchange.root,
+            slow_chips=self.faults.slow_chips,
+            astra_sim=ways.ways,
         )
 
     def _over_links(self, outcomes: Sequence[Outcome]) -> tuple[I64, I64]:

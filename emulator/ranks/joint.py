@@ -1,7 +1,7 @@
 """How are the steps of several classes of ranks scheduled together?
 
-Their task lists are joined into one graph. Each class has the servers of a core of its own and the streams of its groups; the parts of the
-fabric are everybody's. A collective of several classes is one task of it, which holds the streams of all and waits for what each of them waits
+Their task lists are joined into one graph. Each class has servers of its own (of a core, the streams of its groups, its host); the parts
+of the fabric are everybody's. A collective of several classes is one task of it, which holds the streams of all and waits for what each of them waits
 for; so it starts for all when the last one is there. Afterwards each class gets its own part of the schedule back.
 """
 
@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trnprof.emulator.csr import offsets_of
 from trnprof.emulator.lowering.step import LoweredStep
-from trnprof.emulator.lowering.tasks import SERVERS
+from trnprof.emulator.ranks.ranks import Ranks
 from trnprof.emulator.taskgraph import I64, Schedule, TaskGraph
 from trnprof.emulator.workload import Operation
 
@@ -56,21 +57,24 @@ class JointGraph:
     is_first: tuple[NDArray[np.bool_], ...]
 
 
-def server_maps(groups: Sequence[int], parts: int) -> tuple[tuple[I64, ...], int]:
+def server_maps(classes: Sequence[Ranks], parts: int) -> tuple[tuple[I64, ...], int]:
     """Servers of each class in the joint graph: all of one class, then of the next, then the parts of the fabric.
 
     Args:
-        groups: of each class.
+        classes: of ranks.
         parts: of the fabric.
 
     Returns:
         By class, int64[its servers]; the number of all. A class without groups has no parts of the fabric.
     """
-    counts = [len(SERVERS) + count for count in groups]
+    counts = [ranks.own_count for ranks in classes]
     bases = np.cumsum([0, *counts])
     fabric = int(bases[-1]) + np.arange(parts)
     own = [base + np.arange(count) for base, count in zip(bases, counts, strict=False)]
-    maps = [np.concatenate([a, fabric]) if n else a for a, n in zip(own, groups, strict=True)]
+    maps = [
+        np.concatenate([a, fabric]) if ranks.groups else a
+        for a, ranks in zip(own, classes, strict=True)
+    ]
     return tuple(maps), int(bases[-1]) + parts
 
 
@@ -86,9 +90,11 @@ def places_of(
         places: by group, see ``meetings``.
     """
     labels = list(lowered.tasks.labels)
+    positions = {task: labels[lowered.tasks.label_ids[task]].op for task in lowered.collectives}
     found = {}
-    for task in lowered.collectives:
-        call = operations[labels[lowered.tasks.label_ids[task]].op - first].collective
+    # they meet in the order of the program, which is that of the tasks unless these are taken up in another
+    for task, position in sorted(positions.items(), key=itemgetter(1)):
+        call = operations[position - first].collective
         assert call is not None
         found[task] = places[call.group]
     return found
@@ -159,7 +165,8 @@ def _joined(
     in_order = np.zeros(servers, bool)
     for part in parts:
         in_order[part.servers] = part.graph.in_order
-    kept = is_first[holders] | in_order[held]
+    is_shared = np.bincount(np.concatenate([p.servers for p in parts]), minlength=servers) > 1
+    kept = is_first[holders] | ~is_shared[held]
     by_holder = np.argsort(task[holders[kept]], kind="stable")
     by_waiting = np.argsort(task[waiting], kind="stable")
     count = int(is_first.sum())

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from trnprof.emulator.collectives.messages import ALL_GATHER, COLLECTIVES, REDUCE_SCATTER
+from trnprof.emulator.given import ON_HOST, given_cost
 from trnprof.emulator.lowering.tasks import SERVERS
 from trnprof.emulator.ranks.costs import CollectiveCost, CollectiveCosts
 from trnprof.emulator.ranks.placement import Placement, place_ranks
@@ -29,6 +30,8 @@ class Ranks:
         members: ranks for which it stands; empty: all.
         shared: costs that it shares with other classes of ranks; None: its own.
         group_ids: row of ``groups`` of each group; empty: as they are.
+        in_order: whether it issues operations and collectives of a group in the order of the program; else whichever is ready first.
+        has_host: whether operations of the host are emulated too.
     """
 
     system: System
@@ -38,6 +41,8 @@ class Ranks:
     members: tuple[int, ...] = ()
     shared: CollectiveCosts | None = None
     group_ids: tuple[int, ...] = ()
+    in_order: bool = True
+    has_host: bool = False
     _seen: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -51,21 +56,47 @@ class Ranks:
         return self.shared or CollectiveCosts(self.system.machine, self.placement.chips)
 
     def servers(self) -> tuple[tuple[str, bool], ...]:
-        """Servers beyond those of a core: a stream in order for each group, and the parts of the fabric, first come first served."""
-        if not self.groups:
-            return ()
-        streams = [(f"CC {index} {group.name}", True) for index, group in enumerate(self.groups)]
-        parts = [(f"fabric {name}", False) for name in self.costs.part_names]
-        return (*streams, *parts)
+        """Servers beyond those of a core: its own, and behind them the parts of the fabric, first come first served."""
+        parts = self.costs.part_names if self.groups else ()
+        return (*self._own_servers, *((f"fabric {name}", False) for name in parts))
+
+    @property
+    def own_count(self) -> int:
+        """How many servers are the rank's alone, those of its core among them; the parts of the fabric come behind."""
+        return len(SERVERS) + len(self._own_servers)
+
+    @property
+    def _own_servers(self) -> tuple[tuple[str, bool], ...]:
+        """A stream for each group, the host, and what all collectives share where it runs as ASTRA-sim."""
+        streams = [
+            (f"CC {index} {group.name}", self.in_order) for index, group in enumerate(self.groups)
+        ]
+        host = [("host", self.in_order)] if self.has_host else []
+        together = [("communication", True)] if self.runs_as_astra_sim and self.groups else []
+        return (*streams, *host, *together)
 
     def stream(self, group: int) -> int:
         """Server of a group's stream."""
         return len(SERVERS) + group
 
+    def host(self) -> int:
+        """Server of the host's operations."""
+        return len(SERVERS) + len(self.groups)
+
+    def communication(self) -> int:
+        """Server of all collectives, where it runs as ASTRA-sim."""
+        return self.own_count - 1
+
+    @property
+    def runs_as_astra_sim(self) -> bool:
+        """Whether only one operation and one collective run at a time, of those that could the one of the least id."""
+        return self.system.machine.ways is not None
+
     def link_servers(self, cost: CollectiveCost) -> list[tuple[int, int]]:
         """The parts of the fabric that a collective uses, and how long in ps."""
-        first = len(SERVERS) + len(self.groups)
-        return [(first + part, busy) for part, busy in cost.busy_ps(self.costs.parts).items()]
+        return [
+            (self.own_count + part, busy) for part, busy in cost.busy_ps(self.costs.parts).items()
+        ]
 
     def cost(self, call: CollectiveCall) -> CollectiveCost:
         """What a collective costs that the group and all its siblings do."""
@@ -94,6 +125,39 @@ class Ranks:
 def lone_rank(system: System) -> Ranks:
     """A program of one rank on one core."""
     return Ranks(system, place_ranks(system, 1, lnc=1))
+
+
+def ranks_for(
+    operations: Sequence[Operation], system: System, placement: Placement, **own: Any
+) -> Ranks:
+    """Ranks that issue operations as these have to be.
+
+    Args:
+        operations: of their program.
+        system: the machine.
+        placement: of all ranks.
+        own: other attributes of Ranks.
+    """
+    costs = [given_cost(op) for op in operations]
+    return Ranks(
+        system,
+        placement,
+        in_order=system.machine.ways is not None or not any(costs),
+        has_host=any(cost is not None and cost.what == ON_HOST for cost in costs),
+        **own,
+    )
+
+
+def check_costs(operations: Sequence[Operation], system: System) -> None:
+    """Refuse a machine of which no engines are known, unless the front end gave all costs.
+
+    Raises:
+        CaptureError: it did not.
+    """
+    if system.machine.ways is not None and any(given_cost(op) is None for op in operations):
+        raise CaptureError(
+            f"{system.name}: ASTRA-sim's inputs describe no engines, so only Chakra execution traces (.et) run on it"
+        )
 
 
 def check_call(name: str, call: CollectiveCall, groups: Sequence[ProcessGroup]) -> None:

@@ -41,7 +41,7 @@ class TrackPlan:
 
     Attributes:
         rows: of ``tracks``, but for links.
-        of_servers: by class, uint32[servers of a core and streams]; 0 where no event is drawn on one.
+        of_servers: by class, uint32[servers of a core, streams, and host]; 0 where no event is drawn on one.
         counters: by class, the track of its HBM occupancy.
         first_tier: track of the first tier of links.
         first_link: track of link 0.
@@ -55,15 +55,15 @@ class TrackPlan:
 
 
 def plan_tracks(classes: Sequence[Ranks]) -> TrackPlan:
-    """The tracks of emulated ranks, the streams of their collectives, the tiers of the fabric, and all replicas.
+    """The tracks of emulated ranks, the streams of their collectives, their hosts' threads, the tiers of the fabric, and all replicas.
 
     Args:
         classes: of ranks that are emulated; each of them has its tracks behind those of the class before.
     """
     bases = [0]
     for ranks in classes:
-        # a class has all but the host to itself
-        bases.append(bases[-1] + FIRST_STREAM - CHIP + len(ranks.groups))
+        # a class has all but the machine's host to itself
+        bases.append(bases[-1] + FIRST_STREAM - CHIP + len(_lanes(ranks)))
     fabric_track = CHIP + bases[-1]
     has_links = any(ranks.groups for ranks in classes)
     tiers = [tier.name for tier in classes[0].system.topology.tiers]
@@ -115,16 +115,22 @@ def link_tracks(plan: TrackPlan, fabric: Fabric, links: I64) -> dict[str, Any]:
 
 def _tracks_of(ranks: Ranks, base: int) -> NDArray[np.uint32]:
     core = [base + TRACK_OF_SERVER[s] if s in TRACK_OF_SERVER else 0 for s in SERVERS]
-    streams = [base + FIRST_STREAM + group for group in range(len(ranks.groups))]
-    return np.array([*core, *streams], np.uint32)
+    return np.array([*core, *(base + lane for lane in _lanes(ranks))], np.uint32)
+
+
+def _lanes(ranks: Ranks) -> range:
+    """Tracks of a rank, not of one core of it: the streams of its collectives, and its host."""
+    return range(FIRST_STREAM, FIRST_STREAM + len(ranks.groups) + ranks.has_host)
 
 
 def _own_rows(ranks: Ranks, base: int, chips: dict[int, int]) -> list[Row]:
-    """Host (of the first class), chip (if no class before is on it), core, engines, queues, counter and streams of one class."""
+    """Host (of the first class), chip (if no class before is on it), core, engines, queues, counter, streams and host thread of one class."""
     placement = ranks.placement
     chip, core = placement.chips[ranks.rank], placement.cores[ranks.rank]
     rows = track_rows(ranks.system, chip, core)
     rows += [_stream(ranks, group, rows[CORE]) for group in range(len(ranks.groups))]
+    if ranks.has_host:
+        rows.append(_host_thread(ranks, rows[CORE]))
     is_new = chip not in chips
     chips.setdefault(chip, base + CHIP)
     kept = []
@@ -142,12 +148,22 @@ def _own_rows(ranks: Ranks, base: int, chips: dict[int, int]) -> list[Row]:
 
 
 def _stream(ranks: Ranks, group: int, core: Row) -> Row:
+    kind, name = "collective_stream", f"CC {ranks.groups[group].name}"
+    return _lane(core, FIRST_STREAM + group, kind, name, _FIRST_STREAM_ORDER + group)
+
+
+def _host_thread(ranks: Ranks, core: Row) -> Row:
+    """Where the operations run of the host that feeds the core."""
+    return _lane(core, FIRST_STREAM + len(ranks.groups), "thread", "host", -1)
+
+
+def _lane(core: Row, track: int, kind: str, name: str, order: int) -> Row:
     return core | {
-        "track_id": FIRST_STREAM + group,
+        "track_id": track,
         "parent_id": CORE,
-        "kind": "collective_stream",
-        "name": f"CC {ranks.groups[group].name}",
-        "sort_order": _FIRST_STREAM_ORDER + group,
+        "kind": kind,
+        "name": name,
+        "sort_order": order,
         "exclusive": True,
         "peak_flops": None,
         "peak_bytes_per_s": None,
@@ -199,7 +215,6 @@ def _replicas(
         repeat(like + HBM - CHIP, chip=chip, parent_id=chip_tracks[chip])
     for rank, chip in enumerate(placement.chips):
         ranks, base = classes[of_rank[rank]], bases[of_rank[rank]]
-        streams = [FIRST_STREAM + group for group in range(len(ranks.groups))]
         for core in range(placement.cores[rank], placement.cores[rank] + placement.lnc):
             is_first = core == placement.cores[rank]
             if rank == ranks.rank and is_first:
@@ -207,7 +222,7 @@ def _replicas(
             place = {"rank": rank, "chip": chip, "core": core}
             names = {"name": f"core {core}", "sort_order": 1 + core}
             above = repeat(base + CORE, parent_id=chip_tracks[chip], **names, **place)
-            for lane in (*TRACK_OF_SERVER.values(), *(streams if is_first else ())):
+            for lane in (*TRACK_OF_SERVER.values(), *(_lanes(ranks) if is_first else ())):
                 repeat(base + lane, parent_id=above, **place)
     return rows
 

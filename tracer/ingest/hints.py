@@ -38,7 +38,8 @@ _BY_NAME: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     ),
     (
         (".et",),
-        "an execution trace of Chakra, which says what is to run, not when it ran",
+        "an execution trace of Chakra, which says what is to run, not when it ran; name the files alone, or run them with "
+        "trnprof emulate FILE.et… --system NAME",
     ),
     ((".pkl", ".pickle", ".pt", ".pth", ".ckpt"), _PICKLE),
 )

@@ -1,0 +1,1 @@
+"""How do Chakra execution traces become workloads, and workloads execution traces?"""
