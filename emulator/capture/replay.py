@@ -255,7 +255,8 @@ def _cut(
     numbered: list[Operation] = []
     labels = [""]
     has_operations = False
-    is_first = wanted != "backward"  # what comes before the first forward belongs to its step
+    # what comes before the first forward belongs to its step
+    is_first = wanted in ("forward", "generate")
     for row in rows:
         if row.kind == "op":
             op, step = operations[len(numbered)], len(labels) - 1

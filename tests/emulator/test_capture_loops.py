@@ -32,8 +32,9 @@ def test_each_token_is_a_step_and_reads_the_cache_so_far(kind: str, fake: bool) 
         assert sum(r.nbytes for r in call.inputs[1:3]) == both
         queries = PROMPT if tokens == 0 else 1
         assert call.model_flops == 2 * 2 * batch * HEADS * queries * held * DEPTH
-    encoders = [o.step for o in workload.operations if o.module_path == "encoder"]
-    assert set(encoders) == {0, TOKENS}  # what comes before the first token belongs to the prefill
+    # the encoder, which comes before the first token, belongs to the prefill
+    linear = Counter(o.step for o in workload.operations if o.name == "addmm")
+    assert [linear[i] for i in range(2 * TOKENS)] == 2 * [3, *[2] * (TOKENS - 1)]
 
 
 def test_fake_tensors_give_the_same_operations() -> None:
@@ -50,8 +51,7 @@ def test_a_window_of_decoding_steps() -> None:
     _, part = run("decode.py", "generate", "cat", "2,3", steps=(5, 6))
     assert [(s.step, s.label) for s in part.steps] == [(5, "decode 1"), (6, "decode 2")]
     assert [o.inputs[1].shape[2] for o in attention(part)] == [PROMPT + 1, PROMPT + 2]
-    cache = [r for r in part.resident if r.shape == (3, HEADS, PROMPT, DEPTH)]
-    assert len(cache) >= 2
+    assert (3, HEADS, PROMPT, DEPTH) in [r.shape for r in part.resident]
 
 
 def test_each_batch_of_a_loader_is_a_step() -> None:
@@ -78,7 +78,16 @@ def test_values_asked_of_fake_tensors() -> None:
             "# decides" in line or "right == 0" in line
         ), line
     _, real = run("asks.py")
-    assert [o.name for o in workload.operations] == [o.name for o in real.operations]
+    for step in range(4):
+        ours, theirs = (
+            [
+                (o.phase, o.name, [r.shape for r in o.outputs])
+                for o in w.operations
+                if o.step == step and not o.is_view and o.outputs
+            ]
+            for w in (workload, real)
+        )
+        assert ours == theirs
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv", "attention"])

@@ -280,7 +280,10 @@ def test_hbm_occupancy_follows_the_lifetimes(tmp_path: Path, execution: str) -> 
     expected, peak = brute_force_hbm(training(), execution)
     changes = [(t, v) for i, (t, v) in enumerate(expected) if i == 0 or v != expected[i - 1][1]]
     assert {t: found.get(t) for t, _ in changes} == dict(changes)
-    assert done.outcome.details["hbm"] == {"capacity_bytes": 12_000_000_000, "peak_bytes": peak}
+    hbm = done.outcome.details["hbm"]
+    assert (hbm["capacity_bytes"], hbm["peak_bytes"]) == (12_000_000_000, peak)
+    assert sum(hbm["peak_by_role"].values()) == peak
+    assert hbm["peak_by_role"]["parameters"] == WEIGHT.nbytes
     assert (counters["timestamp_ns"].diff().drop_nulls() >= 0).all()
     assert (counters["value"] >= 2 * WEIGHT.nbytes).all()
 
@@ -292,6 +295,7 @@ def test_what_does_not_fit_is_said_and_timed_all_the_same(tmp_path: Path) -> Non
     assert note.startswith("does not fit: HBM peaks at 14.4")
     assert "one core of trn2 has 12 GB" in note
     assert "2.4" in note
+    assert "at the peak: parameters 14.4" in note
     assert done.outcome.device_ns > 2 * huge.nbytes / 430e9 * 1e9
     small = run(tmp_path / "u", training(1))
     assert small.outcome.details["notes"] == []
