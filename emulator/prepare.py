@@ -69,6 +69,7 @@ def prepare(
             members=each.members,
             shared=costs,
             group_ids=ids,
+            alike=each.alike,
         )
         for each, ids in zip(classes, group_ids, strict=True)
     ]

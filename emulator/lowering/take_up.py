@@ -21,6 +21,9 @@ _RESOURCES: Final = {ON_HOST: _HOST, LOAD: _COMMUNICATING, STORE: _COMMUNICATING
 def order_taken_up(operations: Sequence[Operation], ranks: Ranks) -> list[tuple[int, ...]]:
     """Positions of operations, each a group of its own, in the order in which they start.
 
+    Ranks of a program that are unequal (one is late, or slow) take them up in one order all the same, that of ranks which are not: else two
+    might wait for each other.
+
     Args:
         operations: of a given cost; their tokens are numbered by the ids of their nodes.
         ranks: those of the program.
@@ -40,7 +43,7 @@ def order_taken_up(operations: Sequence[Operation], ranks: Ranks) -> list[tuple[
             durations.append(duration_ps(ranks, cost))
         else:
             resources.append(_COMMUNICATING)
-            durations.append(ranks.cost(op.collective).duration_ps)
+            durations.append(ranks.common_cost(op.collective).duration_ps)
     order = take_up(
         np.array([op.outputs[0].tensor for op in operations], np.int64),
         np.array(resources, np.int64),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trnprof.emulator.ranks.costs import CollectiveCosts
-from trnprof.emulator.ranks.pairs import with_pairs
+from trnprof.emulator.ranks.pairs import with_pairs, with_rings
 from trnprof.emulator.ranks.ranks import check_call
 from trnprof.emulator.workload import CollectiveCall, ProcessGroup, Workload
 from trnprof.tracer.errors import CaptureError
@@ -30,6 +30,7 @@ class RankClass:
         kind: number of what they are: ranks of one kind are equal, whether they are emulated once or each.
         speed: the fraction of its speed that each has left.
         late_ns: how much later than others they begin.
+        alike: the groups as the program has them, with all siblings: the same for all its ranks.
     """
 
     program: Workload
@@ -38,6 +39,7 @@ class RankClass:
     kind: int = 0
     speed: float = 1.0
     late_ns: int = 0
+    alike: tuple[ProcessGroup, ...] = ()
 
 
 def classes_of(
@@ -61,6 +63,8 @@ def classes_of(
     programs = with_pairs(programs, owner)
     size = workload.world.size
     faults = costs.faults
+    if faults or not fold:
+        programs = tuple(map(with_rings, programs))
     speeds = faults.speeds(costs.chip_of)
     late = tuple(faults.late_ns.get(rank, 0) for rank in range(size))
     colours = list(owner)
@@ -74,7 +78,9 @@ def classes_of(
         captured = program.world.rank
         rank = captured if captured in members else members[0]
         own = replace(program, groups=_groups_for(program, rank, colours), others=())
-        classes.append(RankClass(own, rank, members, colours[rank], speeds[rank], late[rank]))
+        classes.append(
+            RankClass(own, rank, members, colours[rank], speeds[rank], late[rank], program.groups)
+        )
     return tuple(sorted(classes, key=lambda each: each.rank))
 
 

@@ -156,15 +156,15 @@ def _joined(
     parts: Sequence[Part], bases: I64, task: I64, is_first: NDArray[np.bool_], servers: int
 ) -> TaskGraph:
     """The graph of all rows; those of a meeting are one task, which holds the parts of the fabric once."""
-    graphs = [part.graph for part in parts]
+    graphs = [_chained(part) for part in parts]
     shift = list(zip(graphs, bases, strict=False))
     holders = np.concatenate([base + _owners(g.server_offsets) for g, base in shift])
     held = np.concatenate([part.servers[part.graph.server_ids] for part in parts])
     waiting = np.concatenate([base + _owners(g.dependency_offsets) for g, base in shift])
     sources = np.concatenate([base + g.dependencies for g, base in shift])
     in_order = np.zeros(servers, bool)
-    for part in parts:
-        in_order[part.servers] = part.graph.in_order
+    for part, graph in zip(parts, graphs, strict=True):
+        in_order[part.servers] = graph.in_order
     is_shared = np.bincount(np.concatenate([p.servers for p in parts]), minlength=servers) > 1
     kept = is_first[holders] | ~is_shared[held]
     by_holder = np.argsort(task[holders[kept]], kind="stable")
@@ -182,6 +182,35 @@ def _joined(
         dependencies=task[sources][by_waiting],
         lag_ps=np.concatenate([g.lag_ps for g in graphs])[by_waiting],
         in_order=in_order,
+    )
+
+
+def _chained(part: Part) -> TaskGraph:
+    """The graph of a class whose queues for several places (or none) are dependencies: queues of all are in the order of their first class."""
+    graph = part.graph
+    place = np.full(len(graph), -1, np.int64)
+    place[list(part.places)] = list(part.places.values())
+    owner = _owners(graph.server_offsets)
+    least, most = np.full((2, len(graph.in_order)), -1, np.int64)
+    least[graph.server_ids] = place[owner]
+    np.minimum.at(least, graph.server_ids, place[owner])
+    np.maximum.at(most, graph.server_ids, place[owner])
+    is_mixed = graph.in_order & (least < most)
+    held = np.flatnonzero(is_mixed[graph.server_ids])
+    if not len(held):
+        return graph
+    held = held[np.argsort(graph.server_ids[held], kind="stable")]
+    follows = graph.server_ids[held[1:]] == graph.server_ids[held[:-1]]
+    before, after = held[:-1][follows], held[1:][follows]
+    lags = graph.occupancy_ps[before] - graph.duration_ps[owner[before]]
+    waiting = np.concatenate([_owners(graph.dependency_offsets), owner[after]])
+    order = np.argsort(waiting, kind="stable")
+    return replace(
+        graph,
+        dependency_offsets=offsets_of(np.bincount(waiting, minlength=len(graph))),
+        dependencies=np.concatenate([graph.dependencies, owner[before]])[order],
+        lag_ps=np.concatenate([graph.lag_ps, lags])[order],
+        in_order=graph.in_order & ~is_mixed,
     )
 
 

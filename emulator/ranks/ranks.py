@@ -30,6 +30,7 @@ class Ranks:
         members: ranks for which it stands; empty: all.
         shared: costs that it shares with other classes of ranks; None: its own.
         group_ids: row of ``groups`` of each group; empty: as they are.
+        alike: the groups with all siblings, which are the same for all ranks of the program; empty: as they are.
         in_order: whether it issues operations and collectives of a group in the order of the program; else whichever is ready first.
         has_host: whether operations of the host are emulated too.
     """
@@ -41,6 +42,7 @@ class Ranks:
     members: tuple[int, ...] = ()
     shared: CollectiveCosts | None = None
     group_ids: tuple[int, ...] = ()
+    alike: tuple[ProcessGroup, ...] = ()
     in_order: bool = True
     has_host: bool = False
     _seen: Counter[int] = field(default_factory=Counter)
@@ -101,6 +103,11 @@ class Ranks:
     def cost(self, call: CollectiveCall) -> CollectiveCost:
         """What a collective costs that the group and all its siblings do."""
         group = self.groups[call.group]
+        return self.costs.cost(call, group.siblings or (group.ranks,))
+
+    def common_cost(self, call: CollectiveCall) -> CollectiveCost:
+        """What it would cost if all ranks of the program were at it at once: the same for all of them."""
+        group = (self.alike or self.groups)[call.group]
         return self.costs.cost(call, group.siblings or (group.ranks,))
 
     def op_fields(self, operations: Sequence[Operation]) -> dict[int, Mapping[str, Any]]:
