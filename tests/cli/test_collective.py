@@ -221,6 +221,7 @@ def test_a_trace_is_written_and_read_by_the_other_commands(tmp_path: Path) -> No
     report = json.loads(trnprof("report", "run.trnprof", "--json", folder=tmp_path).out)
     assert report["overall"]["breakdown"]["exposed_collective_ns"] > 0
     text = trnprof("report", "run.trnprof", folder=tmp_path).out
+    assert "overlapping collectives with compute" not in text  # there is none
     assert text.count("--skew rank=2:40us") == 1
     assert report["notes"].count("fault or perturbation: --skew rank=2:40us") == 1
     assert "rank 2 came 40 µs late to all_reduce; " in text
