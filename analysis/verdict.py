@@ -277,7 +277,7 @@ def _advice(window: Mapping[str, Any], bound: str) -> Advice | None:
     parts, metrics = window["breakdown"], window["metrics"]
     where = _where(window, bound)
     if bound == COLLECTIVE:
-        return Advice("overlapping collectives with compute", parts["exposed_collective_ns"])
+        return overlap_advice(parts)
     if bound == BANDWIDTH:
         return Advice(_dma_text(window, bound), parts["exposed_dma_ns"])
     if bound == ISSUE:
@@ -293,6 +293,13 @@ def _advice(window: Mapping[str, Any], bound: str) -> Advice | None:
         return Advice(text, parts["idle_ns"] + parts["host_ns"] + parts["exposed_dma_ns"])
     found = [_engine_advice(window, bound), _hiding_advice(window)]
     return max((a for a in found if a is not None), key=lambda a: a.gain_ns, default=None)
+
+
+def overlap_advice(parts: Mapping[str, Any]) -> Advice | None:
+    """None where there is no compute that could hide a collective: of a trace of collectives alone."""
+    if not parts["compute_ns"]:
+        return None
+    return Advice("overlapping collectives with compute", parts["exposed_collective_ns"])
 
 
 def _engine_advice(window: Mapping[str, Any], bound: str) -> Advice | None:

@@ -26,6 +26,7 @@ from trnprof.analysis.verdict import (
     Advice,
     how_far,
     noun,
+    overlap_advice,
     what_to_try,
 )
 from trnprof.tracer.units import format_percent, printable
@@ -119,7 +120,7 @@ def _longest(window: Mapping[str, Any]) -> str:
 
 def _advice(parts: Mapping[str, Any]) -> Advice:
     found = (
-        Advice("overlapping collectives with compute", parts["exposed_collective_ns"]),
+        overlap_advice(parts),
         Advice(
             "hiding copies behind compute (pinned memory, a stream of their own), or fewer of them",
             parts["exposed_dma_ns"],
@@ -129,4 +130,4 @@ def _advice(parts: Mapping[str, Any]) -> Advice:
             parts["idle_ns"] + parts["host_ns"],
         ),
     )
-    return max(found, key=lambda a: a.gain_ns)
+    return max((a for a in found if a is not None), key=lambda a: a.gain_ns)

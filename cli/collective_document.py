@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from trnprof.cli.collectives import Setting
-from trnprof.emulator.collectives.busbw import bus_factor
+from trnprof.emulator.collectives.busbw import request_bus_factor
 from trnprof.emulator.collectives.outcome import Outcome
-from trnprof.emulator.collectives.request import CLOSED_FORM
 from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.names import link_name
 from trnprof.tracer.version import __version__
@@ -82,9 +81,7 @@ def folded(outcome: Outcome) -> dict[str, Any] | None:
 
 def bus_bandwidth(outcome: Outcome) -> float:
     """Algorithm bandwidth times the factor of nccl-tests, which makes collectives comparable."""
-    request = outcome.request
-    factor = bus_factor(request.collective, request.members)
-    return outcome.algorithm_bandwidth_bytes_per_s * factor
+    return outcome.algorithm_bandwidth_bytes_per_s * request_bus_factor(outcome.request)
 
 
 def algorithm_name(outcome: Outcome) -> str:
@@ -131,8 +128,10 @@ def busiest(outcome: Outcome, count: int = BUSIEST) -> list[int]:
 
 
 def chunks_of(outcome: Outcome) -> int | None:
-    """Into how many chunks a message was cut; of the chunked fidelity alone."""
-    if outcome.fidelity == CLOSED_FORM or outcome.events is None:
+    """Into how many chunks a message was cut; 1 where a formula has whole ones."""
+    if outcome.formula_chunks is not None:
+        return outcome.formula_chunks
+    if outcome.events is None:
         return outcome.request.chunks
     return int(np.asarray(outcome.events.chunk).max(initial=0)) + 1
 

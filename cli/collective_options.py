@@ -24,7 +24,8 @@ from trnprof.tracer.units import (
 V = TypeVar("V", int, float)
 
 MAX_BYTES: Final = 2**50
-"""Of a buffer: times stay far within 64 bits of picoseconds."""
+"""Of a buffer, 1 PiB: times stay far within 64 bits of picoseconds."""
+MAX_SKEW_PS: Final = 10**15
 MAX_SWEEP: Final = 64
 """Sizes of one sweep: each twice the one before."""
 _RANGE: Final = re.compile(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", re.ASCII)
@@ -48,7 +49,7 @@ class Options:
         algorithm: one, or one a dimension.
         fidelity: None where it follows from what is asked.
         chunks: a message.
-        forwarding: at every hop.
+        forwarding: at every hop, None where it follows from what is asked.
         ties: of routes.
         root: rank.
         send_bytes: a table of bytes, rank by rank.
@@ -73,7 +74,7 @@ class Options:
     algorithm: str | None = None
     fidelity: str | None = None
     chunks: int | None = None
-    forwarding: str = ""
+    forwarding: str | None = None
     ties: str = ""
     root: int | None = None
     send_bytes: Path | None = None
@@ -121,7 +122,7 @@ def read_size(text: str, option: str) -> int:
         raise TrnprofError(f"{option} {text!r}: a size is missing, such as 64MiB")
     size = parse_bytes(text)
     if not 0 < size <= MAX_BYTES:
-        raise TrnprofError(f"{option} {text}: expected at least 1 byte and at most 1024 TiB")
+        raise TrnprofError(f"{option} {text}: expected at least 1 byte and at most 1 PiB")
     return size
 
 
@@ -186,7 +187,10 @@ def read_bandwidths(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.strip() for part in parts):
         raise TrnprofError(f"--bandwidth {text!r}: a bandwidth is missing, such as 50GiB/s")
-    return tuple(parse_bytes_per_s(part) for part in parts)
+    rates = tuple(parse_bytes_per_s(part) for part in parts)
+    if min(rates) <= 0:
+        raise TrnprofError(f"--bandwidth {text!r}: expected at least 1 B/s")
+    return rates
 
 
 def read_latencies(text: str) -> tuple[int, ...]:
@@ -243,8 +247,8 @@ def read_skew(texts: Sequence[str]) -> dict[int, int]:
         if not colon:
             raise TrnprofError(f"--skew {text!r}: expected {_EXPECTED['--skew']}")
         ps = _picoseconds(delay, f"--skew {text!r}", "rank=5:40us")
-        if not 0 <= ps <= 10**18:
-            raise TrnprofError(f"--skew {text!r}: expected 0 or more, and less than a week")
+        if ps > MAX_SKEW_PS:
+            raise TrnprofError(f"--skew {text!r}: expected 1000 s at most")
         _add(delays, _number(digits, text, "--skew"), ps, f"--skew {text!r}: rank")
     return delays
 
@@ -344,7 +348,7 @@ def _cells(path: Path, number: int, row: Sequence[str], ranks: int) -> tuple[int
         except TrnprofError as error:
             raise TrnprofError(f"{path}:{number}: {printable(str(error))}") from error
         if not 0 <= size <= MAX_BYTES:
-            raise TrnprofError(f"{path}:{number}: {cell.strip()}: expected 0 bytes or more")
+            raise TrnprofError(f"{path}:{number}: {cell.strip()}: expected 0 bytes to 1 PiB")
         cells.append(size)
     return tuple(cells)
 
@@ -378,6 +382,8 @@ def _picoseconds(text: str, where: str, example: str) -> int:
     ps = parse_duration_ps(text)
     if ps and text.strip()[-1].isdigit():
         raise TrnprofError(f"{where}: a time needs its unit, such as {example}")
+    if ps < 0:
+        raise TrnprofError(f"{where}: a time is 0 or more")
     return ps
 
 

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 from trnprof.cli.collective_document import collective_document, sweep_document
-from trnprof.cli.collective_options import Options, read_sweep
+from trnprof.cli.collective_options import Options, read_collective, read_sweep
 from trnprof.cli.collective_sweep import sweep_text
 from trnprof.cli.collective_text import outcome_text
 from trnprof.cli.collectives import Setting, prepare, run, sweep_runs, write_trace
 from trnprof.cli.diagnostics import say
 from trnprof.cli.output import show
+from trnprof.emulator.collectives.messages import BARRIER
 from trnprof.emulator.collectives.request import CHUNKED
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.files import remove_abandoned
@@ -36,14 +37,14 @@ def run_and_show(
     Raises:
         TrnprofError: what was asked makes no sense, or cannot be done or written.
     """
+    if output is None and (edges is not None or reproducible or force):
+        raise TrnprofError("--edges, --reproducible and --force go with -o")
     if sweep is not None:
         _sweep(options, sweep, output, as_json)
         return
     setting = prepare(options, None)
     if output is not None:
         _check_output(setting, output, force)
-    elif edges is not None or reproducible:
-        raise TrnprofError("--edges and --reproducible go with -o")
     outcomes = run(setting)
     if output is not None:
         events = write_trace(
@@ -69,6 +70,8 @@ def _sweep(options: Options, sizes_text: str, output: Path | None, as_json: bool
         raise TrnprofError("-o writes the trace of one run: give --bytes instead of --sweep")
     if options.size is not None or options.send_bytes is not None:
         raise TrnprofError("--sweep chooses the sizes: leave out --bytes and --send-bytes")
+    if read_collective(options.collective) == BARRIER:
+        raise TrnprofError("a barrier has no buffer: leave out --sweep")
     sizes = read_sweep(sizes_text)
     setting = prepare(options, sizes[0])
     rows = sweep_runs(setting, sizes)

@@ -65,7 +65,7 @@ def exact_bytes(count: int) -> str:
     >>> exact_bytes(1 << 30), exact_bytes(1536), exact_bytes(1000), exact_bytes(7)
     ('1 GiB', '1536 B', '1000 B', '7 B')
     """
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+    for power, unit in ((50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if count and count % (1 << power) == 0:
             return f"{count >> power} {unit}"
     return f"{count} B"
@@ -142,7 +142,9 @@ def _links_text(outcome: Outcome) -> str:
 def _fidelity_text(outcome: Outcome) -> str:
     request = outcome.request
     if outcome.fidelity == CLOSED_FORM:
-        return f"{CLOSED_FORM} (a formula)"
+        parts = chunks_of(outcome) or 1
+        in_parts = "whole messages" if parts == 1 else f"{counted(parts, 'chunk')} a message"
+        return f"{CLOSED_FORM} (a formula; {in_parts}, {request.forwarding})"
     if outcome.fidelity != CHUNKED:
         return f"{outcome.fidelity} (links shared max-min fair)"
     chunks = chunks_of(outcome)

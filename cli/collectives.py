@@ -30,7 +30,7 @@ from trnprof.emulator.collectives.algorithms.names import ALIASES
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER, UNLIKE_RANKS
 from trnprof.emulator.collectives.outcome import Outcome
-from trnprof.emulator.collectives.request import CHUNKED, FLUID, Request
+from trnprof.emulator.collectives.request import CHUNKED, CUT_THROUGH, FLUID, Request
 from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.faults import degrade_link, fail_link
@@ -237,7 +237,7 @@ def _requests(
         algorithms=_proper(read_algorithms(options.algorithm)),
         fidelity=options.fidelity or (FLUID if others else CHUNKED),
         chunks=options.chunks,
-        forwarding=options.forwarding,
+        forwarding=_forwarding(options),
         root=_position(options.root, ranks, collective, "--root"),
         sent_bytes=sent,
         jitter=read_jitter(options.jitter),
@@ -250,9 +250,20 @@ def _requests(
     return _skewed(requests, read_skew(options.skew))
 
 
+def _forwarding(options: Options) -> str:
+    """That of every hop; ASTRA-sim has its own."""
+    if options.astra_sim is not None and options.forwarding == CUT_THROUGH:
+        raise TrnprofError(
+            f"--astra-sim passes on whole chunks: leave out --forwarding {CUT_THROUGH}"
+        )
+    return options.forwarding or CUT_THROUGH
+
+
 def _another(other: Another, first: Request, chips: int) -> Request:
     if other.bytes is None and other.collective != BARRIER:
         raise TrnprofError(f"--with {other.collective}: bytes is missing")
+    if other.bytes is not None and other.collective == BARRIER:
+        raise TrnprofError("--with barrier: a barrier has no buffer: leave out bytes")
     ranks = first.ranks if other.ranks is None else read_ranks(other.ranks, chips)
     return replace(
         first,

@@ -30,6 +30,8 @@ _ECONOMICS: Final = {
     "usd_per_chip_hour": "price a chip-hour, reserved",
     "chip_capex_usd": "cost of a chip to its buyer",
 }
+_OF_ALL_CHIPS: Final = ("racks", "usd_per_hour")
+"""Of these, those of a whole system."""
 
 
 def show_lines(summary: Summary) -> list[str]:
@@ -245,7 +247,11 @@ def _network(summary: Summary) -> list[str]:
 def _economics(summary: Summary) -> list[str]:
     economics = summary["economics"]
     lines = []
-    for key, label in _ECONOMICS.items():
+    of_one = ", an instance" if summary["instances"] > 1 else ""
+    for key, name in _ECONOMICS.items():
+        label = name
+        if of_one and key in _OF_ALL_CHIPS:
+            label = name.removesuffix(", whole system") + of_one
         if economics[key] is None:
             reason = printable(economics["absent"][key])
             lines += fold(f"{label:29}{NONE} {reason}", " " * 31)

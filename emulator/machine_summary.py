@@ -121,7 +121,7 @@ def summarize(machine: Machine, core: Core | None, instances: int = 1) -> dict[s
         "estimates": {
             key: asdict(figure) for key, figure in machine.figures.items() if figure.estimate
         },
-        "derived_estimates": derived_estimates(machine),
+        "derived_estimates": derived_estimates(machine, instances),
         "sources": dict(machine.sources),
     }
 
@@ -131,8 +131,8 @@ def is_guess(summary: Mapping[str, Any], key: str) -> bool:
     return key in summary["estimates"] or key in summary["derived_estimates"]
 
 
-def derived_estimates(machine: Machine) -> list[str]:
-    """Keys of a summary's figures that follow of estimates."""
+def derived_estimates(machine: Machine, instances: int = 1) -> list[str]:
+    """Keys of a summary's figures that follow of estimates; arguments as above."""
     guessed = machine.estimates
     of_links = [
         key for key in guessed if key.startswith("topology.") and key.endswith("bytes_per_s")
@@ -161,7 +161,8 @@ def derived_estimates(machine: Machine) -> list[str]:
         for key in of_chip
         if is_sized or f"chip.{key}" in found
     ]
-    if is_sized or of_links:
+    of_network = instances > 1 and "scale_out.link_bytes_per_s" in guessed
+    if is_sized or of_links or of_network:
         found.append("fabric.bisection_bytes_per_s")
     return [*found, *(["chips"] if is_sized else [])]
 

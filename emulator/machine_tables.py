@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trnprof.emulator.core import Core
 from trnprof.emulator.fabric.scale_out import ScaleOut
-from trnprof.emulator.fabric.topology import KINDS, Tier, Topology
+from trnprof.emulator.fabric.topology import KINDS, SWITCH, Tier, Topology
 from trnprof.emulator.fabric.topology_check import check_topology
 from trnprof.emulator.figures import Description, Figure
 from trnprof.emulator.machine_parts import Chip, Collectives, Economics, Peaks, Published
@@ -91,6 +91,7 @@ def read_topology(description: Description) -> Topology:
     for name in tables:
         tier = _read_tier(description, name, grid)
         _check(description, f"topology.tiers.{name}", replace(topology, tiers=(tier,)))
+        _check_counts(description, topology, tier)
         topology = replace(topology, tiers=(*topology.tiers, tier))
     _check(description, "topology.tiers", topology)
     joined = {name for tier in topology.tiers for name in tier.spans}
@@ -114,6 +115,28 @@ def _read_tier(description: Description, name: str, grid: _Grid) -> Tier:
                     f"{prefix}.{key}", f"expected some of {', '.join(known)}, found {each!r}"
                 )
     return tier
+
+
+def _check_counts(description: Description, topology: Topology, tier: Tier) -> None:
+    """Each chip has a port of each physical switch that it is spread over; one that is joined to others has one more at least."""
+    prefix = f"topology.tiers.{tier.name}"
+    table = description.table_of(prefix)
+    if tier.kind != SWITCH:
+        for key in ("switches", "ports"):
+            if key in table:
+                raise description.fail(f"{prefix}.{key}", f"a {tier.kind} has no switches")
+        return
+    if tier.ports is None:
+        return
+    chips, leaves = topology.size_of(tier.leaf or tier.spans), topology.leaves_of(tier)
+    needed = chips + (1 if leaves > 1 else 0)
+    if needed > tier.ports:
+        more = " and a way to the other switches" if leaves > 1 else ""
+        raise description.fail(
+            f"{prefix}.ports",
+            f"{chips:,} chips{more} need {needed:,} ports of each switch, found {tier.ports:,}: "
+            "give more ports, or leaf, the coordinates within which one switch stands",
+        )
 
 
 def _check(description: Description, key: str, topology: Topology) -> None:

@@ -23,6 +23,9 @@ TABLES: Final = (
 )
 _TOP_LEVEL: Final = ("schema", "name", "description", "extends", *TABLES)
 
+_OF_ALL_CHIPS: Final = ("racks", "rack_power_w", "usd_per_hour")
+"""Of ``[economics]``: of a system with other chips they are others."""
+
 
 def list_systems() -> list[str]:
     """Names of the systems that come with trnprof."""
@@ -74,12 +77,14 @@ def _load(name_or_path: str) -> Description:
         return description
     if not isinstance(base, str) or base not in known:
         raise description.fail("extends", f"expected one of {', '.join(known)}, found {base!r}")
-    description.table = _extend(_load(base).table, description.table)
+    description.table = _extend(base, _load(base).table, description.table)
     return description
 
 
-def _extend(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _extend(name: str, base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The base with what the own description says otherwise.
+
+    A name and a description that are taken over say of what they are. Figures of the whole system are not taken over where there are other chips.
 
     Tables are joined key by key and figures replaced whole, but for these: totals that a vendor prints for the base are not those of another
     system; a topology with coordinates of its own is another one; a figure takes the place of the reason why there was none, and a reason
@@ -95,7 +100,23 @@ def _extend(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         reasons = economics.get("absent", {})
         kept["economics"] = {key: value for key, value in figures.items() if key not in reasons}
         kept["economics"]["absent"] = {k: v for k, v in absent.items() if k not in economics}
+    if isinstance(topology, dict) and ("coordinates" in topology or "sizes" in topology):
+        kept["economics"] = _of_other_chips(name, kept.get("economics"), economics)
+    kept["name"] = f"{name}, changed"
+    if "description" in kept:
+        kept["description"] = f"based on {name}: {kept['description']}"
     return _merge(kept, own)
+
+
+def _of_other_chips(name: str, base: Any, own: Any) -> dict[str, Any]:
+    """The table ``[economics]`` without what is of the base's number of chips."""
+    kept = dict(base or {})
+    absent = dict(kept.get("absent", {}))
+    given = own if isinstance(own, dict) else {}
+    for key in _OF_ALL_CHIPS:
+        if kept.pop(key, None) is not None and key not in given:
+            absent.setdefault(key, f"that of {name} is for its own chips")
+    return kept | {"absent": absent}
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,12 @@ _BYTES: Final = {
     "MB": 10**6,
     "GB": 10**9,
     "TB": 10**12,
+    "PB": 10**15,
     "KiB": 2**10,
     "MiB": 2**20,
     "GiB": 2**30,
     "TiB": 2**40,
+    "PiB": 2**50,
 }
 _SECONDS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)\s*")
@@ -94,7 +96,7 @@ def parse_bytes(text: str) -> int:
     (4096, 1500000000, 64)
     """
     number, unit = _split(text, "a size such as 64, 4KiB or 1.5GB")
-    if unit in ("k", "K", "M", "G", "T"):
+    if unit in ("k", "K", "M", "G", "T", "P"):
         raise TrnprofError(
             f"size {text!r} is ambiguous: write {unit.upper()}iB (powers of 1024) or {unit}B (1000)"
         )

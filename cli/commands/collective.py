@@ -103,8 +103,8 @@ def collective(
         typer.Option(min=1, help="Chunks a message; by default 16, none below 64 KiB."),
     ] = None,
     forwarding: Annotated[
-        Forwarding, typer.Option(help="At every hop of a route.")
-    ] = Forwarding.CUT_THROUGH,
+        Forwarding | None, typer.Option(help="At every hop of a route; by default cut-through.")
+    ] = None,
     ties: Annotated[
         Ties, typer.Option(help="Which way round a ring to the chip opposite.")
     ] = Ties.CLOCKWISE,
@@ -165,7 +165,7 @@ def collective(
         algorithm=algorithm,
         fidelity=fidelity.value if fidelity else None,
         chunks=chunks,
-        forwarding=forwarding.value,
+        forwarding=forwarding.value if forwarding else None,
         ties=ties.value,
         root=root,
         send_bytes=send_bytes,

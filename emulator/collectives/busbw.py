@@ -8,6 +8,19 @@ from trnprof.emulator.collectives.messages import (
     ALL_TO_ALL,
     REDUCE_SCATTER,
 )
+from trnprof.emulator.collectives.request import Request
+
+
+def request_bus_factor(request: Request) -> float:
+    """The factor of what is asked.
+
+    Of a ragged all_to_all, it is the most that any rank sends to others over ``request.bytes``, the most that any has, what it keeps included: so the bus
+    bandwidth is never more than a rank's links carry, and that of ``bus_factor`` where all send alike.
+    """
+    if request.sent_bytes is None:
+        return bus_factor(request.collective, request.members)
+    most = max(sum(row) - row[rank] for rank, row in enumerate(request.sent_bytes))
+    return most / request.bytes if request.bytes else 0.0
 
 
 def bus_factor(collective: str, ranks: int) -> float:

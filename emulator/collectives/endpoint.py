@@ -33,6 +33,11 @@ class Endpoint:
     hbm_bytes_per_s: float = 0.0
     reduce_touches: float = 0.0
 
+    @property
+    def is_free(self) -> bool:
+        """Whether chips pay nothing but latencies."""
+        return not (self.post_ps or self.dma_bytes_per_s or self.hbm_bytes_per_s)
+
 
 NO_COST: Final = Endpoint()
 """Of a made-up fabric: links are all there is."""

@@ -70,6 +70,7 @@ class Outcome:
         messages: None for the closed form.
         events: of the chunked fidelity alone; of all collectives that were in flight at once.
         part: which of those this is, from 0.
+        formula_chunks: of the closed form alone: into how many chunks it cuts a message.
     """
 
     request: Request
@@ -85,6 +86,7 @@ class Outcome:
     messages: Messages | None = None
     events: Events | None = None
     part: int = 0
+    formula_chunks: int | None = None
 
     @property
     def algorithm_bandwidth_bytes_per_s(self) -> float:

@@ -20,6 +20,7 @@ class Planned:
         chosen_because: in words, where the policy chose.
         messages: positions of ``request.ranks``.
         routes: one a message.
+        times: how often all messages are sent, one time after the other: of a closed form, they may be one step that stands for all.
     """
 
     request: Request
@@ -27,6 +28,7 @@ class Planned:
     chosen_because: str
     messages: Messages
     routes: Routes
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Ran:
         link_busy_ps: int64[links].
         bound: what bounds it.
         events: of the chunked fidelity.
+        formula_chunks: of a closed form: into how many chunks it cuts a message.
     """
 
     time_ps: int
@@ -46,3 +49,4 @@ class Ran:
     link_busy_ps: I64
     bound: Bound
     events: Events | None = None
+    formula_chunks: int | None = None

@@ -5,8 +5,15 @@ from __future__ import annotations
 import math
 
 from trnprof.emulator.collectives.messages import COLLECTIVES
-from trnprof.emulator.collectives.request import CHUNKED, FIDELITIES, FORWARDINGS, Request
+from trnprof.emulator.collectives.request import (
+    CHUNKED,
+    FIDELITIES,
+    FLUID,
+    FORWARDINGS,
+    Request,
+)
 from trnprof.tracer.errors import CollectiveError
+from trnprof.tracer.units import format_ns
 
 MAX_BYTES = 2**53
 MAX_CHUNKS = 65_536
@@ -26,13 +33,19 @@ def check_request(request: Request) -> None:
         raise CollectiveError(f"{request.bytes} bytes: expected 0 to {MAX_BYTES} (8 PiB)")
     if request.chunks is not None and not 1 <= request.chunks <= MAX_CHUNKS:
         raise CollectiveError(f"{request.chunks} chunks a message: expected 1 to {MAX_CHUNKS:,}")
+    if request.fidelity == FLUID and (request.chunks or 1) > 1:
+        raise CollectiveError(
+            f"{FLUID} has whole messages, no chunks: leave them out, or use the fidelity {CHUNKED}"
+        )
     for position, time_ps in request.release_ps.items():
         if not 0 <= position < len(request.ranks):
             raise CollectiveError(
                 f"rank {position} is late, but the group has ranks 0 to {len(request.ranks) - 1}"
             )
         if not 0 <= time_ps <= MAX_SKEW_PS:
-            raise CollectiveError(f"rank {position} is late by {time_ps} ps: expected 0 to 1000 s")
+            raise CollectiveError(
+                f"rank {position} is late by {format_ns(time_ps / 1000)}: expected 0 to 1000 s"
+            )
     if request.jitter is not None and not 0 <= request.jitter.sigma <= 10:
         raise CollectiveError(
             f"jitter of sigma {request.jitter.sigma:g}: expected 0 to 10 (1000 %)"

@@ -10,6 +10,7 @@ import numpy as np
 from trnprof.emulator.collectives.algorithms.policy import choose
 from trnprof.emulator.collectives.algorithms.register import plan
 from trnprof.emulator.collectives.chunked.run import run_chunked
+from trnprof.emulator.collectives.closed_form.one_step import plan_ring
 from trnprof.emulator.collectives.closed_form.run import run_closed_form
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.collectives.fluid.run import run_fluid
@@ -100,11 +101,14 @@ def _planned(fabric: Fabric, request: Request, group: Group, machine: Machine | 
     algorithms, reason = request.algorithms, ""
     if not algorithms:
         algorithms, reason = choose(request.collective, request.bytes, group, machine)
-    messages = plan(
-        request.collective, algorithms, group, request.bytes, request.root, request.sent_bytes
+    messages, times = plan_ring(request, algorithms, group) or (
+        plan(
+            request.collective, algorithms, group, request.bytes, request.root, request.sent_bytes
+        ),
+        1,
     )
     routes = message_routes(fabric, messages, group.ranks, request.ties)
-    return Planned(request, tuple(algorithms), reason, messages, routes)
+    return Planned(request, tuple(algorithms), reason, messages, routes, times)
 
 
 def _outcome(planned: Planned, ran: Ran, fabric: Fabric, part: int) -> Outcome:
@@ -124,10 +128,12 @@ def _outcome(planned: Planned, ran: Ran, fabric: Fabric, part: int) -> Outcome:
             frozen(routes.links, np.int32),
             frozen(planned.messages.bytes),
             fabric.links,
-        ),
+        )
+        * planned.times,
         link_busy_ps=ran.link_busy_ps,
         bound=ran.bound,
         messages=None if request.fidelity == CLOSED_FORM else planned.messages,
         events=ran.events,
         part=part,
+        formula_chunks=ran.formula_chunks,
     )

@@ -36,7 +36,9 @@ def check_times(planned: Sequence[Planned], fabric: Fabric, endpoint: Endpoint) 
     Raises:
         CollectiveError: all transfers, one after the other, would take more than ``MAX_PS``.
     """
-    total_ps = sum(_links_ps(one, fabric) + _ends_ps(one, fabric, endpoint) for one in planned)
+    total_ps = sum(
+        one.times * (_links_ps(one, fabric) + _ends_ps(one, fabric, endpoint)) for one in planned
+    )
     if not total_ps < MAX_PS:
         raise CollectiveError(
             f"transfers of {_days(total_ps)} in all; at most 26 days: check bytes, bandwidths, latencies, and how slow or noisy "

@@ -41,7 +41,7 @@ def made_up_topology(
             raise FabricError(f"bandwidth of {rate:g} B/s: expected more than 0")
     for wait in waits:
         if not wait >= 0:
-            raise FabricError(f"latency of {wait:g} ps: expected 0 or more")
+            raise FabricError(f"latency of {wait / 1000:g} ns: expected 0 or more")
     tiers = tuple(
         Tier(name, kind, (name,), float(rate), wait / 1000)
         for name, (kind, _), rate, wait in zip(NAMES, dimensions, rates, waits, strict=False)

@@ -61,6 +61,32 @@ def test_the_text_says_what_was_found_and_why() -> None:
     assert said["fidelity"] == "chunked (16 chunks a message, cut-through)"
 
 
+def test_a_formula_says_how_many_chunks_it_has() -> None:
+    line = ("collective", "broadcast", *RING, "--fidelity", "closed-form", "--bytes", "8MiB")
+    for algorithm, said in (("ring", "16 chunks a message"), ("direct", "whole messages")):
+        fabric = ("--topology", "mesh:16") if algorithm == "direct" else ()
+        done = trnprof(*line, *fabric, "--algorithm", algorithm)
+        assert f"closed-form (a formula; {said}, cut-through)" in " ".join(done.out.split())
+
+
+def test_the_bus_bandwidth_of_a_ragged_all_to_all_is_that_of_who_sends_most(
+    tmp_path: Path,
+) -> None:
+    """The last rank sends 5 MiB to another, over one link; what it keeps goes over none."""
+    path = tmp_path / "sent.csv"
+    path.write_text("0,1MiB,2MiB,0\n4KiB,0,1MiB,1\n0,0,0,0\n5MiB,0,0,9MiB\n", encoding="utf-8")
+    fabric = ("--topology", "ring:4", "--bandwidth", "50GB/s", "--fidelity", "fluid")
+    found = document("all_to_all", *fabric, "--send-bytes", str(path))
+    assert found["bytes"] == 14 << 20
+    assert found["bus_bandwidth_bytes_per_s"] == pytest.approx(50e9, rel=1e-6)
+    path.write_text("\n".join(["1MiB,1MiB,1MiB,1MiB"] * 4), encoding="utf-8")
+    found = document("all_to_all", *fabric, "--send-bytes", str(path))
+    uniform = document("all_to_all", *fabric, "--bytes", "4MiB")
+    key = "bus_bandwidth_bytes_per_s"
+    assert found[key] == pytest.approx(uniform[key], rel=1e-9)
+    assert found[key] == pytest.approx(found["algorithm_bandwidth_bytes_per_s"] * 3 / 4, rel=1e-9)
+
+
 def test_the_policy_and_the_estimates_of_a_system_are_told() -> None:
     done = trnprof("collective", "all_gather", "--system", "trn2-ultra", "--bytes", "64MiB")
     assert done.code == 0, done.err
@@ -195,6 +221,7 @@ def test_a_trace_is_written_and_read_by_the_other_commands(tmp_path: Path) -> No
     report = json.loads(trnprof("report", "run.trnprof", "--json", folder=tmp_path).out)
     assert report["overall"]["breakdown"]["exposed_collective_ns"] > 0
     text = trnprof("report", "run.trnprof", folder=tmp_path).out
+    assert "overlapping collectives with compute" not in text  # there is none
     assert text.count("--skew rank=2:40us") == 1
     assert report["notes"].count("fault or perturbation: --skew rank=2:40us") == 1
     assert "rank 2 came 40 µs late to all_reduce; " in text
@@ -224,6 +251,10 @@ def test_a_trace_is_written_and_read_by_the_other_commands(tmp_path: Path) -> No
         ("all_reduce --bytes 1GiB --fail link=3-4 --fail link=9-10", "no way from chip"),
         ("all_reduce --bytes 1GiB --fidelity fluid -o run.trnprof", "-o needs --fidelity chunked"),
         ("all_reduce --sweep 1KiB..1MiB -o run.trnprof", "-o writes the trace of one run"),
+        ("all_reduce --sweep 1KiB..1MiB --reproducible", "--reproducible and --force go with -o"),
+        ("all_reduce --bytes 1MiB --force", "--reproducible and --force go with -o"),
+        ("barrier --sweep 1KiB..4KiB", "a barrier has no buffer: leave out --sweep"),
+        ("all_reduce --bytes 1MiB --fidelity fluid --chunks 4", "fluid has whole messages, no chunks"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_nothing(line: str, says: str, tmp_path: Path) -> None:

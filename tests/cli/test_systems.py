@@ -83,6 +83,8 @@ def test_a_comparator_has_no_engines() -> None:
 def test_instances_are_joined_over_efa() -> None:
     text = "\n".join(lines_of("show", "trn2-ultra", "--instances", "4"))
     assert "256 chips" in text
+    assert "racks, an instance           2" in text
+    assert "price an hour, an instance" in text
     assert "efa: switch over x, y, z, instance, 25 GB/s a link each way, ~6.5 µs" in text
     told = json.loads(trnprof("systems", "show", "trn2-ultra", "--instances", "4", "--json").out)
     assert told["chips"] == 256

@@ -108,6 +108,49 @@ def test_a_wrong_topology_names_file_line_table_and_key(
     assert said in refusal(own(tmp_path, MINIMAL.replace(old, new, 1)))
 
 
+SWITCHED = """extends = "trn2"
+[topology]
+coordinates = ["chip", "rack"]
+sizes = { value = [64, 2], source = "me" }
+[topology.tiers.one]
+kind = "switch"
+spans = ["chip", "rack"]
+leaf = ["chip"]
+trunk_bytes_per_s = { value = 1e9, source = "me" }
+link_bytes_per_s = { value = 1e9, source = "me" }
+link_ns = { value = 5, source = "me" }
+switch_ns = { value = 5, source = "me" }
+switches = { value = 3, source = "me" }
+ports = { value = 65, source = "me" }
+"""
+
+
+def test_switches_have_a_port_for_each_chip_and_one_to_the_others(tmp_path: Path) -> None:
+    where = ": [topology.tiers.one] "
+    assert load_machine(own(tmp_path, SWITCHED)).topology.tiers[0].ports == 65
+    said = refusal(own(tmp_path, SWITCHED.replace("value = 65", "value = 64")))
+    assert f"{where}ports: 64 chips and a way to the other switches need 65 ports" in said
+    one_level = re.sub("(leaf|trunk_bytes_per_s) = .*\n", "", SWITCHED)
+    said = refusal(own(tmp_path, one_level))
+    assert f"{where}ports: 128 chips need 128 ports of each switch, found 65" in said
+    ring = one_level.replace('"switch"', '"mesh"')
+    assert f"{where}switches: a mesh has no switches" in refusal(own(tmp_path, ring))
+    assert f"{where}switches: must be positive" in refusal(
+        own(tmp_path, SWITCHED.replace("value = 3", "value = 0"))
+    )
+
+
+def test_what_is_taken_over_says_of_what_it_is(tmp_path: Path) -> None:
+    mine, base = load_machine(own(tmp_path, SWITCHED)), load_machine("trn2")
+    assert mine.name == "trn2, changed"
+    assert mine.description == f"based on trn2: {base.description}"
+    assert (base.economics.racks, mine.economics.racks) == (1, None)
+    assert mine.economics.chip_power_w == base.economics.chip_power_w
+    assert mine.economics.absent["racks"] == "that of trn2 is for its own chips"
+    told = load_machine(own(tmp_path, f'name = "m"\ndescription = "d"\n{SWITCHED}'))
+    assert (told.name, told.description) == ("m", "d")
+
+
 COSTS = """[collectives]
 start_ns = { value = 1, source = "me" }
 post_ns = { value = 1, source = "me" }

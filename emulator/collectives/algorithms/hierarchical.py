@@ -139,7 +139,8 @@ def _levels(group: Group) -> _Levels:
     instances, counts = np.unique(group.instances, return_counts=True)
     if len(instances) < 2:
         raise CollectiveError(
-            "hierarchical needs ranks on two instances or more: choose another algorithm, or more instances"
+            "hierarchical needs ranks on two instances or more of a system (--system, --instances): choose another "
+            "algorithm; over several dimensions ring and direct run one dimension after the other"
         )
     if group.names[-1] == INSTANCE:
         positions = np.arange(len(group), dtype=np.int32)

@@ -16,8 +16,9 @@ where m messages are posted one after the other, so it is no less than m posts a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +27,26 @@ from trnprof.emulator.collectives.algorithms.circulant import skips
 from trnprof.emulator.collectives.algorithms.names import CIRCULANT, DIRECT, RING
 from trnprof.emulator.collectives.closed_form.symmetry import Dimension, inexact
 from trnprof.emulator.collectives.endpoint import Endpoint
-from trnprof.emulator.collectives.messages import ALL_TO_ALL, BROADCAST, REDUCE_SCATTER
+from trnprof.emulator.collectives.messages import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    REDUCE_SCATTER,
+)
 from trnprof.emulator.collectives.request import STORE_AND_FORWARD
 from trnprof.emulator.fabric.topology import MESH
 from trnprof.emulator.fabric.topology import RING as RING_OF_LINKS
 from trnprof.tracer.errors import CollectiveError
 
 PS = 1e12
+PHASES: Final = {
+    REDUCE_SCATTER: (REDUCE_SCATTER,),
+    ALL_GATHER: (ALL_GATHER,),
+    ALL_REDUCE: (REDUCE_SCATTER, ALL_GATHER),
+    ALL_TO_ALL: (ALL_TO_ALL,),
+    BROADCAST: (BROADCAST,),
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +65,8 @@ class Costs:
 
     @property
     def is_free(self) -> bool:
-        """Whether chips pay nothing but latencies."""
-        paid = self.endpoint
-        return not (paid.post_ps or paid.dma_bytes_per_s or paid.hbm_bytes_per_s)
+        """See ``Endpoint``."""
+        return self.endpoint.is_free
 
 
 def step_ps(
@@ -118,7 +131,7 @@ def phase_ps(
     paid = costs.endpoint
     touches = {REDUCE_SCATTER: 1 + paid.reduce_touches, BROADCAST: 1.0}.get(phase, 2.0)
     if algorithm == RING:
-        return ring_steps(phase, dimension) * step_ps(
+        return ring_steps(phase, dimension.size) * step_ps(
             dimension, costs, size, touches, parts, per_link
         )
     if algorithm == DIRECT:
@@ -130,14 +143,14 @@ def phase_ps(
     return _halving_ps(dimension, costs, size, touches)
 
 
-def ring_steps(phase: str, dimension: Dimension) -> int:
+def ring_steps(phase: str, size: int) -> int:
     """N - 1 steps, each segment to the next rank; N (N - 1) / 2 of an all_to_all, whose segments go as far as they must one after the other.
 
     (N - 1) q(s) (Patarasu and Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009; fabric.md 1.2 and 1.4). An all_reduce
     is two phases.
     """
-    steps = dimension.size - 1
-    return steps * dimension.size // 2 if phase == ALL_TO_ALL else steps
+    steps = size - 1
+    return steps * size // 2 if phase == ALL_TO_ALL else steps
 
 
 def pipelined_ring_ps(
@@ -152,10 +165,33 @@ def pipelined_ring_ps(
     """
     whole = float(np.rint(size / dimension.bytes_per_s * PS))
     chunk = whole / chunks
+    wait = _step_of_chunk_ps(dimension, costs, chunk)
+    return max(steps * whole + wait - chunk, steps * wait + whole - chunk)
+
+
+def pipelined_chain_ps(
+    dimensions: Sequence[Dimension], costs: Costs, size: int, chunks: int
+) -> float:
+    """Down a chain of N - 1 steps a dimension, one dimension after the other, each message cut into c chunks that go on as soon as they have come.
+
+    No link carries a chunk twice. The first chunk takes q = L + t a step (store-and-forward: L + h t), t = s / (c B); the others follow one after the
+    other, as often as the slowest link lets one through (van de Geijn and Watts: SUMMA, 1997, for one dimension)::
+
+        sum over d of (N_d - 1) q_d + (c - 1) max over d of t_d
+    """
+    way, slowest = 0.0, 0.0
+    for dimension in dimensions:
+        chunk = float(np.rint(size / dimension.bytes_per_s * PS)) / chunks
+        way += (dimension.size - 1) * _step_of_chunk_ps(dimension, costs, chunk)
+        slowest = max(slowest, chunk)
+    return way + (chunks - 1) * slowest
+
+
+def _step_of_chunk_ps(dimension: Dimension, costs: Costs, chunk_ps: float) -> float:
+    """From a chunk's departure to its arrival at the next rank, of chips that pay nothing but latencies; a link takes ``chunk_ps``."""
     hops = dimension.hops if costs.forwarding == STORE_AND_FORWARD else 1
     paid = costs.endpoint
-    wait = paid.dma_start_ps + dimension.latency_ps + hops * chunk + paid.dma_done_ps
-    return max(steps * whole + wait - chunk, steps * wait + whole - chunk)
+    return paid.dma_start_ps + dimension.latency_ps + hops * chunk_ps + paid.dma_done_ps
 
 
 def _direct_ps(dimension: Dimension, costs: Costs, size: int, touches: float) -> float:

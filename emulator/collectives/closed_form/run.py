@@ -8,7 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from trnprof.emulator.collectives.algorithms.register import resolve
 from trnprof.emulator.collectives.bound import LATENCY, link_times_ps
+from trnprof.emulator.collectives.closed_form.chunks import count_chunks
 from trnprof.emulator.collectives.closed_form.time import time_ps
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.group import Group
@@ -41,15 +43,18 @@ def run_closed_form(fabric: Fabric, planned: Planned, group: Group, endpoint: En
         return time_ps(request.collective, planned.algorithms, group, links, request, chips)
 
     total_ps = formula_ps(fabric, endpoint)
-    busy_ps = link_times_ps(messages, planned.routes, fabric)
+    busy_ps = link_times_ps(messages, planned.routes, fabric) * planned.times
     kind = _bound_kind(total_ps, request.collective == SEND_RECV, fabric, endpoint, formula_ps)
     if kind == LATENCY:
-        bound = Bound(LATENCY, f"{messages.steps} steps")
+        bound = Bound(LATENCY, f"{messages.steps * planned.times} steps")
     elif kind == LINK:
         bound = Bound(LINK, f"link {link_name(fabric, int(busy_ps.argmax()))}")
     else:
         bound = Bound(kind, "every chip")
-    return Ran(total_ps, np.full(len(request.ranks), total_ps), busy_ps, bound)
+    names = resolve(request.collective, planned.algorithms, group)
+    chunks = count_chunks(request.collective, names, group, fabric, request, endpoint)
+    ends_ps = np.full(len(request.ranks), total_ps)
+    return Ran(total_ps, ends_ps, busy_ps, bound, formula_chunks=chunks)
 
 
 def _bound_kind(

@@ -1,7 +1,7 @@
 """How long does a lone collective take on a sound and symmetric fabric? By formula, or not at all.
 
-The formulas (``formulas``) are of whole messages, but for rings in one dimension and lone messages, which have the chunks that they are given, or
-those of the chunked fidelity. They go by the latencies and bandwidths of the group's dimensions. They are exact for fluids. Where no
+The formulas (``formulas``) are of whole messages, but for rings in one dimension, broadcasts by rings and lone messages, which have the chunks that they are given,
+or those of the chunked fidelity (``chunks``). They go by the latencies and bandwidths of the group's dimensions. They are exact for fluids. Where no
 two messages share a link they are so for the chunked run of one chunk too; where they do, whole messages that come first and are served first
 may hide a latency (rings through a switch) or block what comes after them (halving-doubling around a ring). Where no formula holds, the error says
 why and names the fidelities that need none.
@@ -33,11 +33,13 @@ from trnprof.emulator.collectives.algorithms.names import (
     TREE,
 )
 from trnprof.emulator.collectives.algorithms.register import resolve
-from trnprof.emulator.collectives.chunked.lower import default_chunks
+from trnprof.emulator.collectives.closed_form.chunks import count_chunks, has_chunks, message_links
 from trnprof.emulator.collectives.closed_form.formulas import (
+    PHASES,
     PS,
     Costs,
     phase_ps,
+    pipelined_chain_ps,
     pipelined_ring_ps,
     ring_steps,
     step_ps,
@@ -47,29 +49,18 @@ from trnprof.emulator.collectives.closed_form.symmetry import Dimension, dimensi
 from trnprof.emulator.collectives.endpoint import Endpoint
 from trnprof.emulator.collectives.group import Group
 from trnprof.emulator.collectives.messages import (
-    ALL_GATHER,
-    ALL_REDUCE,
     ALL_TO_ALL,
     BARRIER,
     BROADCAST,
     PERMUTE,
-    REDUCE_SCATTER,
     SEND_RECV,
 )
 from trnprof.emulator.collectives.request import STORE_AND_FORWARD, Request
 from trnprof.emulator.fabric.fabric import Fabric
-from trnprof.emulator.fabric.routes import BALANCED, find_routes
+from trnprof.emulator.fabric.routes import BALANCED
 from trnprof.emulator.fabric.scale_out import INSTANCE
 from trnprof.emulator.fabric.topology import RING as RING_OF_LINKS
 from trnprof.emulator.fabric.topology import SWITCH
-
-PHASES: Final = {
-    REDUCE_SCATTER: (REDUCE_SCATTER,),
-    ALL_GATHER: (ALL_GATHER,),
-    ALL_REDUCE: (REDUCE_SCATTER, ALL_GATHER),
-    ALL_TO_ALL: (ALL_TO_ALL,),
-    BROADCAST: (BROADCAST,),
-}
 
 HAS_FORMULA: Final = "choose --algorithm ring"
 """What to do where rings over several dimensions and directions at once have no formula: dimension by dimension, one way round, they have one."""
@@ -101,10 +92,11 @@ def time_ps(
         return 0
     _check(request)
     costs = Costs(endpoint, request.forwarding, request.ties == BALANCED)
+    chunks = count_chunks(collective, names, group, fabric, request, endpoint)
     if collective == SEND_RECV:
-        total = _one_message_ps(group, fabric, request, costs)
+        total = _one_message_ps(group, fabric, request, costs, chunks)
     else:
-        total = _of_all_ps(collective, names, group, fabric, request, costs)
+        total = _of_all_ps(collective, names, group, fabric, request, costs, chunks)
     return endpoint.start_ps + round(total)
 
 
@@ -115,13 +107,17 @@ def _of_all_ps(
     fabric: Fabric,
     request: Request,
     costs: Costs,
+    chunks: int,
 ) -> float:
     dimensions = [dimension_of(group, number, fabric) for number in range(len(group.sizes))]
-    if names[0] == RING and len(dimensions) == 1 and collective != BROADCAST and costs.is_free:
-        return _pipelined_ps(collective, dimensions[0], costs, request)
+    if has_chunks(collective, names, len(dimensions), costs.endpoint):
+        if collective == BROADCAST:
+            return pipelined_chain_ps(dimensions, costs, request.bytes, chunks)
+        return _pipelined_ps(collective, dimensions[0], costs, request, chunks)
     if (request.chunks or 1) > 1:
         raise inexact(
-            "of chunks there is one for rings in one dimension, and chips that pay nothing for them: leave out the chunks"
+            "of chunks there is one for rings in one dimension, a broadcast by rings, a send_recv, and chips that pay nothing for them: "
+            "leave out the chunks"
         )
     if names[0] in (MULTI_RING, KANGARING):
         if names[0] == KANGARING and costs.endpoint.hbm_bytes_per_s:
@@ -178,27 +174,27 @@ def _blocks(phase: str, dimensions: Sequence[Dimension], segment: int, bytes: in
     return [segment * prod(sizes[number + 1 :]) for number in range(len(sizes))]
 
 
-def _pipelined_ps(collective: str, dimension: Dimension, costs: Costs, request: Request) -> float:
-    """A ring in one dimension, in chunks: those asked for, or those that its messages are cut into by default."""
+def _pipelined_ps(
+    collective: str, dimension: Dimension, costs: Costs, request: Request, chunks: int
+) -> float:
+    """A ring in one dimension, in chunks."""
     segment = -(-request.bytes // dimension.size)
-    steps = sum(ring_steps(phase, dimension) for phase in PHASES[collective])
-    transfers = steps * dimension.size * dimension.hops // request.replicas
-    chunks = request.chunks or default_chunks(segment, transfers)
+    steps = sum(ring_steps(phase, dimension.size) for phase in PHASES[collective])
     return pipelined_ring_ps(steps, dimension, costs, segment, chunks)
 
 
-def _one_message_ps(group: Group, fabric: Fabric, request: Request, costs: Costs) -> float:
+def _one_message_ps(
+    group: Group, fabric: Fabric, request: Request, costs: Costs, chunks: int
+) -> float:
     """A message alone, of c chunks: the first one's way, and then one after the other, as often as the slowest part lets them through.
 
     A chunk takes a c-th of the message's post, then that of its time on the slowest link (stored and forwarded: on each).
     """
-    pair = group.ranks[[request.root, (request.root + 1) % len(group)]]
-    links = find_routes(fabric, pair[:1], pair[1:], request.ties).links
+    links = message_links(group, fabric, request)
     paid = costs.endpoint
     slowest = min(rate for rate in (paid.dma_bytes_per_s, paid.hbm_bytes_per_s, np.inf) if rate)
     if slowest < fabric.bytes_per_s[links].max():
         raise inexact("chips that are slower than links hold up some chunks longer than others")
-    chunks = request.chunks or default_chunks(request.bytes, len(links))
     over = np.rint(request.bytes / fabric.bytes_per_s[links] * PS)
     way = over.sum() if costs.forwarding == STORE_AND_FORWARD else over.max()
     first = (paid.post_ps + way) / chunks + int(fabric.latency_ps[links].sum())

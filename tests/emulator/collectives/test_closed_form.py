@@ -334,7 +334,7 @@ def test_a_step_by_hand() -> None:
         ("torus:4x4", ALL_REDUCE, "tree", {}, "several dimensions"),
         ("torus:4x4", PERMUTE, "direct", {}, "several dimensions"),
         ("torus:4x4", ALL_REDUCE, "ring", {"chunks": 4}, "chunks"),
-        ("ring:8", BROADCAST, "ring", {"chunks": 4}, "chunks"),
+        ("ring:8", BROADCAST, "tree", {"chunks": 4}, "chunks"),
         ("torus:4x2", ALL_REDUCE, "multi-ring", {}, "not alike"),
         ("ring:2", ALL_REDUCE, "multi-ring", {}, "one way between two ranks"),
         ("ring:8", BROADCAST, "direct", {}, "straight around a ring"),
