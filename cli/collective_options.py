@@ -25,7 +25,7 @@ V = TypeVar("V", int, float)
 
 MAX_BYTES: Final = 2**50
 """Of a buffer, 1 PiB: times stay far within 64 bits of picoseconds."""
-MAX_SKEW_PS: Final = 10**15
+MAX_DELAY_PS: Final = 10**15
 MAX_SWEEP: Final = 64
 """Sizes of one sweep: each twice the one before."""
 _RANGE: Final = re.compile(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", re.ASCII)
@@ -195,7 +195,10 @@ def read_bandwidths(text: str) -> tuple[int, ...]:
 
 def read_latencies(text: str) -> tuple[int, ...]:
     """Picoseconds, one or one a dimension."""
-    return tuple(_picoseconds(part, f"--latency {text!r}", "500ns") for part in text.split(","))
+    times = tuple(_picoseconds(part, f"--latency {text!r}", "500ns") for part in text.split(","))
+    if max(times) > MAX_DELAY_PS:
+        raise TrnprofError(f"--latency {text!r}: expected 1000 s at most")
+    return times
 
 
 def read_fault(text: str, option: str, key: str) -> tuple[str, float]:
@@ -247,7 +250,7 @@ def read_skew(texts: Sequence[str]) -> dict[int, int]:
         if not colon:
             raise TrnprofError(f"--skew {text!r}: expected {_EXPECTED['--skew']}")
         ps = _picoseconds(delay, f"--skew {text!r}", "rank=5:40us")
-        if ps > MAX_SKEW_PS:
+        if ps > MAX_DELAY_PS:
             raise TrnprofError(f"--skew {text!r}: expected 1000 s at most")
         _add(delays, _number(digits, text, "--skew"), ps, f"--skew {text!r}: rank")
     return delays
