@@ -13,12 +13,12 @@ from trnprof.cli.collective_options import (
     read_astra_sim,
     read_jitter,
     read_ranks,
-    read_send_bytes,
     read_skew,
     read_slow,
     read_sweep,
 )
 from trnprof.cli.collectives import Setting, prepare
+from trnprof.cli.send_bytes import read_send_bytes
 from trnprof.emulator.collectives.request import AstraSim, Jitter
 from trnprof.tracer.errors import TrnprofError
 
