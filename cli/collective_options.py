@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ from trnprof.tracer.units import (
     parse_bytes_per_s,
     parse_duration_ps,
     parse_fraction,
-    printable,
 )
 
 V = TypeVar("V", int, float)
 
 MAX_BYTES: Final = 2**50
 """Of a buffer, 1 PiB: times stay far within 64 bits of picoseconds."""
-MAX_SKEW_PS: Final = 10**15
+MAX_DELAY_PS: Final = 10**15
 MAX_SWEEP: Final = 64
 """Sizes of one sweep: each twice the one before."""
 _RANGE: Final = re.compile(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", re.ASCII)
@@ -195,7 +193,10 @@ def read_bandwidths(text: str) -> tuple[int, ...]:
 
 def read_latencies(text: str) -> tuple[int, ...]:
     """Picoseconds, one or one a dimension."""
-    return tuple(_picoseconds(part, f"--latency {text!r}", "500ns") for part in text.split(","))
+    times = tuple(_picoseconds(part, f"--latency {text!r}", "500ns") for part in text.split(","))
+    if max(times) > MAX_DELAY_PS:
+        raise TrnprofError(f"--latency {text!r}: expected 1000 s at most")
+    return times
 
 
 def read_fault(text: str, option: str, key: str) -> tuple[str, float]:
@@ -247,7 +248,7 @@ def read_skew(texts: Sequence[str]) -> dict[int, int]:
         if not colon:
             raise TrnprofError(f"--skew {text!r}: expected {_EXPECTED['--skew']}")
         ps = _picoseconds(delay, f"--skew {text!r}", "rank=5:40us")
-        if ps > MAX_SKEW_PS:
+        if ps > MAX_DELAY_PS:
             raise TrnprofError(f"--skew {text!r}: expected 1000 s at most")
         _add(delays, _number(digits, text, "--skew"), ps, f"--skew {text!r}: rank")
     return delays
@@ -314,43 +315,6 @@ def read_another(text: str) -> Another:
         read_algorithms(given.get("algorithm")),
         _number(given["root"], text, "--with") if "root" in given else None,
     )
-
-
-def read_send_bytes(path: Path, ranks: int) -> tuple[tuple[int, ...], ...]:
-    """A table of bytes from a CSV file: row by sender, column by receiver; sizes such as 4KiB are fine too.
-
-    Raises:
-        TrnprofError: it cannot be read, is not square, has no row a rank, or holds what is no size.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise TrnprofError(f"--send-bytes {path}: cannot be read: {reason}") from error
-    if len(rows) != ranks:
-        raise TrnprofError(f"{path}: {len(rows)} rows, but there are {ranks} ranks: give one each")
-    cells = tuple(_cells(path, number, row, ranks) for number, row in enumerate(rows, 1))
-    if not any(map(any, cells)):
-        raise TrnprofError(f"{path}: nobody sends anything: give one size above 0 at least")
-    return cells
-
-
-def _cells(path: Path, number: int, row: Sequence[str], ranks: int) -> tuple[int, ...]:
-    if len(row) != ranks:
-        raise TrnprofError(
-            f"{path}:{number}: {len(row)} columns, but there are {ranks} ranks: give one each"
-        )
-    cells = []
-    for cell in row:
-        try:
-            size = parse_bytes(cell)
-        except TrnprofError as error:
-            raise TrnprofError(f"{path}:{number}: {printable(str(error))}") from error
-        if not 0 <= size <= MAX_BYTES:
-            raise TrnprofError(f"{path}:{number}: {cell.strip()}: expected 0 bytes to 1 PiB")
-        cells.append(size)
-    return tuple(cells)
 
 
 def _add(known: dict[int, V], number: int, value: V, what: str) -> None:

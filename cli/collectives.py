@@ -20,12 +20,12 @@ from trnprof.cli.collective_options import (
     read_latencies,
     read_named,
     read_ranks,
-    read_send_bytes,
     read_size,
     read_skew,
     read_slow,
 )
 from trnprof.cli.diagnostics import say
+from trnprof.cli.send_bytes import read_send_bytes
 from trnprof.emulator.collectives.algorithms.names import ALIASES
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.collectives.messages import ALL_TO_ALL, BARRIER, UNLIKE_RANKS

@@ -9,7 +9,6 @@ from typing import Any
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
 from trnprof.emulator.core import Core, read_core
 from trnprof.emulator.cost import to_ps
-from trnprof.emulator.fabric.folding import folded_topology
 from trnprof.emulator.fabric.scale_out import ScaleOut, scale_out
 from trnprof.emulator.fabric.topology import RING, Topology
 from trnprof.emulator.figures import Description, Figure
@@ -102,6 +101,8 @@ class Machine:
         Raises:
             FabricError: one chip an instance, or too many.
         """
+        from trnprof.emulator.fabric.folding import folded_topology
+
         return folded_topology(self.topology, self.scale_out, instances)
 
     def describe(self) -> dict[str, Any]:

@@ -102,9 +102,7 @@ def _check_figures(tier: Tier) -> None:
         _check_bandwidth(where, "bandwidth of trunks", tier.trunk_bytes_per_s)
     for what, ns in (("latency", tier.link_ns), ("latency of a switch", tier.switch_ns)):
         if not 0 <= ns <= MAX_NS:
-            raise FabricError(
-                f"{where}: {what} of {ns / 1e9:g} s, expected 0 to {MAX_NS / 1e9:g} s"
-            )
+            raise FabricError(f"{where}: {what} of {ns:g} ns, expected 0 to {MAX_NS:g}")
 
 
 def _check_bandwidth(where: str, what: str, bytes_per_s: float) -> None:

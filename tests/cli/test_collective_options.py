@@ -13,12 +13,12 @@ from trnprof.cli.collective_options import (
     read_astra_sim,
     read_jitter,
     read_ranks,
-    read_send_bytes,
     read_skew,
     read_slow,
     read_sweep,
 )
 from trnprof.cli.collectives import Setting, prepare
+from trnprof.cli.send_bytes import read_send_bytes
 from trnprof.emulator.collectives.request import AstraSim, Jitter
 from trnprof.tracer.errors import TrnprofError
 
@@ -189,7 +189,7 @@ def test_a_table_of_another_shape_is_refused(text: str, says: str, tmp_path: Pat
         ({"bandwidth": "1GB/s,2GB/s"}, "has 1 dimension, but bandwidth has 2 values"),
         ({"bandwidth": None}, "--topology needs --bandwidth"),
         ({"latency": "-1ns"}, "--latency '-1ns': a time is 0 or more"),
-        ({"latency": "2000s"}, "latency of 2000 s, expected 0 to 1000 s"),
+        ({"latency": "2000s"}, "--latency '2000s': expected 1000 s at most"),
         ({"skew": ("rank=1:-5us",)}, "--skew 'rank=1:-5us': a time is 0 or more"),
         ({"skew": ("rank=1:2000s",)}, "--skew 'rank=1:2000s': expected 1000 s at most"),
         ({"astra_sim": "endpoint=-1ns"}, "--astra-sim 'endpoint=-1ns': a time is 0 or more"),

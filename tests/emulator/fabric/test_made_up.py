@@ -78,7 +78,7 @@ def test_other_texts_are_refused(spec: str, message: str) -> None:
         ([float("inf")], [0], "bandwidth of inf B/s"),
         ([1e9], [-1], "latency of -0.001 ns: expected 0 or more"),
         ([1e9], [float("nan")], "latency of nan ns"),
-        ([1e9], [float("inf")], "latency of inf s"),
+        ([1e9], [float("inf")], "latency of inf ns"),
     ],
 )  # fmt: skip
 def test_wrong_figures_are_refused(
