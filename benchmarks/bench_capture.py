@@ -19,11 +19,11 @@ STEPS = 4
 PROGRAM = f"""
 import time, torch
 torch.set_num_threads(1)
+torch.backends.mha.set_fastpath_enabled(False)
 # fake
 from torch import nn
-layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
-model = nn.TransformerEncoder(layer, 8, enable_nested_tensor=False)
-optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+model = nn.Sequential(*(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True) for _ in range(8)))
+optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, foreach=False)
 x = torch.randn(2, 16, 64)
 for step in range({STEPS} + 2):
     if step == 2:
