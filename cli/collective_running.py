@@ -16,7 +16,6 @@ from trnprof.cli.diagnostics import say
 from trnprof.cli.output import show
 from trnprof.emulator.collectives.request import CHUNKED
 from trnprof.tracer.errors import TrnprofError
-from trnprof.tracer.files import remove_abandoned
 from trnprof.tracer.manifest import check_replaceable
 from trnprof.tracer.units import format_count
 
@@ -53,6 +52,7 @@ def run_and_show(
             edges=edges,
             reproducible=reproducible,
             command=sys.argv,
+            force=force,
         )
         name = shlex.quote(str(output))
         say(f"{output}: {format_count(events)} events")
@@ -84,5 +84,4 @@ def _check_output(setting: Setting, output: Path, force: bool) -> None:
         raise TrnprofError(
             f"-o needs --fidelity {CHUNKED}: {setting.requests[0].fidelity} has no events to write"
         )
-    remove_abandoned(output)
     check_replaceable(output, force=force)

@@ -126,6 +126,7 @@ def write_trace(
     edges: str | None,
     reproducible: bool,
     command: Sequence[str],
+    force: bool,
 ) -> int:
     """Write outcomes as a trace beside ``output`` and put it in its place.
 
@@ -134,10 +135,9 @@ def write_trace(
     """
     from trnprof.emulator.collectives.trace.write import write_collectives
     from trnprof.tracer.compiled import told_of_compiling
-    from trnprof.tracer.files import directory_beside
-    from trnprof.tracer.manifest import write_manifest
+    from trnprof.tracer.manifest import trace_beside, write_manifest
 
-    with told_of_compiling(_say_compiling), directory_beside(output) as directory:
+    with told_of_compiling(_say_compiling), trace_beside(output, force=force) as directory:
         events = write_collectives(
             directory, outcomes, setting.endpoint, edges=edges, reproducible=reproducible
         )

@@ -16,7 +16,6 @@ from trnprof.cli.diagnostics import ExitCode, live, say
 from trnprof.cli.stopping import stopped
 from trnprof.cli.validating import times_text
 from trnprof.tracer.compiled import told_of_compiling
-from trnprof.tracer.files import remove_abandoned
 from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
 from trnprof.tracer.ingest.pool import SMALL_BYTES, Progress
 from trnprof.tracer.ingest.run import ImportSummary, import_profiles
@@ -59,7 +58,6 @@ def import_and_tell(
     started = time.monotonic()
     try:
         with undone(display.close), told_of_compiling(_say_compiling):
-            remove_abandoned(output)
             summary = import_profiles(
                 paths,
                 output,

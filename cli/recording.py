@@ -17,8 +17,7 @@ from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
-from trnprof.tracer.files import directory_beside
-from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
+from trnprof.tracer.manifest import create_trace_directory, trace_beside, write_manifest
 from trnprof.tracer.reader import open_trace
 from trnprof.tracer.stopping import undone
 from trnprof.tracer.units import format_bytes, format_count, format_ns
@@ -129,8 +128,7 @@ def emulate_trace(
     """Time the workload saved in a trace on another system, into a trace of its own."""
     open_trace(trace)
     workload = load_workload(trace)
-    check_replaceable(output, force=force)
-    with directory_beside(output) as directory:
+    with trace_beside(output, force=force) as directory:
         save_workload(directory, workload)
         _emulate_into(directory, output, workload, system, None, execution, edges, reproducible)
 
