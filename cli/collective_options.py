@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from trnprof.tracer.units import (
     parse_fraction,
     printable,
 )
+from trnprof.tracer.whole_files import read_whole_text
 
 V = TypeVar("V", int, float)
 
@@ -319,8 +321,8 @@ def read_send_bytes(path: Path, ranks: int) -> tuple[tuple[int, ...], ...]:
         TrnprofError: it cannot be read, is not square, has no row a rank, or holds what is no size.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+        text = io.StringIO(read_whole_text(path), newline="")
+        rows = [row for row in csv.reader(text) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise TrnprofError(f"--send-bytes {path}: cannot be read: {reason}") from error

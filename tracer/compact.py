@@ -52,7 +52,7 @@ def compact(
     with trace_beside(target, force=force or out is None) as root:
         for fragment in read_fragments(source)[0]:
             transfer_writer(source, fragment, Destination(root, fragment["writer"], {}, "zstd"))
-        if (source / _PEAKS).exists():
+        if (source / _PEAKS).is_file():
             with pa.memory_map(str(source / _PEAKS)) as file:
                 peaks = ipc.open_file(file).read_all()
             write_sealed(root / _PEAKS, peaks.schema, peaks.to_batches(), "zstd")

@@ -29,6 +29,7 @@ from trnprof.tracer.files import (
 )
 from trnprof.tracer.schema import SCHEMA_VERSION, SHARD_BITS, STREAMED, WRITER_SHARD_BITS
 from trnprof.tracer.version import __version__
+from trnprof.tracer.whole_files import read_whole
 
 FRAGMENTS: Final = "manifest.d"
 MANIFEST: Final = "manifest.json"
@@ -336,7 +337,7 @@ def _is_shard(shard: Any, writer: str) -> bool:
 
 def _read_json(file: Path, what: str) -> dict[str, Any]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(read_whole(file).decode("utf-8"))
     except json.JSONDecodeError as error:
         raise TraceError(
             f"{file}: malformed {what}: {error.msg} at line {error.lineno} column {error.colno}; restore the file from a copy"
