@@ -14,7 +14,6 @@ from trnprof.cli.diagnostics import ExitCode, say
 from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_captured
 from trnprof.emulator.capture.store import holds_workload, load_workload, save_workload
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
-from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
 from trnprof.tracer.manifest import create_trace_directory, trace_beside, write_manifest
@@ -143,8 +142,6 @@ def _emulate_into(
     edges: str | None,
     reproducible: bool,
 ) -> None:
-    if not compiled_is_cached():
-        say(f"compiling the scheduler, once on this machine (about {COMPILE_SECONDS} s)")
     outcome = emulate(
         workload,
         system,
