@@ -17,7 +17,6 @@ from trnprof.cli.output import show
 from trnprof.emulator.collectives.messages import BARRIER
 from trnprof.emulator.collectives.request import CHUNKED
 from trnprof.tracer.errors import TrnprofError
-from trnprof.tracer.files import remove_abandoned
 from trnprof.tracer.manifest import check_replaceable
 from trnprof.tracer.units import format_count
 
@@ -54,6 +53,7 @@ def run_and_show(
             edges=edges,
             reproducible=reproducible,
             command=sys.argv,
+            force=force,
         )
         name = shlex.quote(str(output))
         say(f"{output}: {format_count(events)} events")
@@ -87,5 +87,4 @@ def _check_output(setting: Setting, output: Path, force: bool) -> None:
         raise TrnprofError(
             f"-o needs --fidelity {CHUNKED}: {setting.requests[0].fidelity} has no events to write"
         )
-    remove_abandoned(output)
     check_replaceable(output, force=force)

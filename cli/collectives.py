@@ -24,7 +24,6 @@ from trnprof.cli.collective_options import (
     read_skew,
     read_slow,
 )
-from trnprof.cli.diagnostics import say
 from trnprof.cli.send_bytes import read_send_bytes
 from trnprof.emulator.collectives.algorithms.names import ALIASES
 from trnprof.emulator.collectives.endpoint import NO_COST, Endpoint
@@ -106,10 +105,8 @@ def prepare(options: Options, size: int | None) -> Setting:
 def run(setting: Setting) -> list[Outcome]:
     """One outcome a request, all of them in flight at once."""
     from trnprof.emulator.collectives.run import run_many
-    from trnprof.tracer.compiled import told_of_compiling
 
-    with told_of_compiling(_say_compiling):
-        return run_many(setting.fabric, setting.requests, setting.endpoint, setting.machine)
+    return run_many(setting.fabric, setting.requests, setting.endpoint, setting.machine)
 
 
 def sweep_runs(setting: Setting, sizes: Sequence[int]) -> list[list[Outcome]]:
@@ -126,6 +123,7 @@ def write_trace(
     edges: str | None,
     reproducible: bool,
     command: Sequence[str],
+    force: bool,
 ) -> int:
     """Write outcomes as a trace beside ``output`` and put it in its place.
 
@@ -133,11 +131,9 @@ def write_trace(
         How many events it has.
     """
     from trnprof.emulator.collectives.trace.write import write_collectives
-    from trnprof.tracer.compiled import told_of_compiling
-    from trnprof.tracer.files import directory_beside
-    from trnprof.tracer.manifest import write_manifest
+    from trnprof.tracer.manifest import trace_beside, write_manifest
 
-    with told_of_compiling(_say_compiling), directory_beside(output) as directory:
+    with trace_beside(output, force=force) as directory:
         events = write_collectives(
             directory, outcomes, setting.endpoint, edges=edges, reproducible=reproducible
         )
@@ -341,7 +337,3 @@ def _faults(options: Options) -> tuple[str, ...]:
         ("--jitter", options.jitter),
     )
     return tuple(f"{option} {text}" for option, texts in given for text in texts)
-
-
-def _say_compiling() -> None:
-    say("compiling what times collectives, once on this machine (about ten seconds)")

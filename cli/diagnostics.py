@@ -79,7 +79,7 @@ def live(text: str) -> None:
             sys.stderr.flush()
 
 
-def _command() -> str:
+def command_name() -> str:
     """Which command this process was started for; "" if it cannot be told."""
     return next((word for word in sys.argv[1:] if not word.startswith("-")), "")
 
@@ -97,6 +97,6 @@ def internal_error(error: BaseException) -> SystemExit:
 
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, MemoryError):
-        return fail(f"out of memory: {_NEEDS_LESS.get(_command(), 'give the process more')}")
+        return fail(f"out of memory: {_NEEDS_LESS.get(command_name(), 'give the process more')}")
     kind = type(error).__name__
     return fail(f"internal error: {kind}: {error} (a bug in trnprof; TRNPROF_DEBUG=1 shows where)")

@@ -15,8 +15,6 @@ from typing import Final, Literal
 from trnprof.cli.diagnostics import ExitCode, live, say
 from trnprof.cli.stopping import stopped
 from trnprof.cli.validating import times_text
-from trnprof.tracer.compiled import told_of_compiling
-from trnprof.tracer.files import remove_abandoned
 from trnprof.tracer.ingest.audit import Finding, gravest_first, is_doubtful
 from trnprof.tracer.ingest.pool import SMALL_BYTES, Progress
 from trnprof.tracer.ingest.run import ImportSummary, import_profiles
@@ -58,8 +56,7 @@ def import_and_tell(
     display = Display(output, processes, is_live=_is_terminal())
     started = time.monotonic()
     try:
-        with undone(display.close), told_of_compiling(_say_compiling):
-            remove_abandoned(output)
+        with undone(display.close):
             summary = import_profiles(
                 paths,
                 output,
@@ -201,10 +198,6 @@ def finding_lines(findings: Iterable[Finding]) -> list[str]:
 
 def _sources(count: int) -> str:
     return counted(count, "source")
-
-
-def _say_compiling() -> None:
-    say("compiling what reads profiles, once on this machine (up to half a minute)")
 
 
 def _cores() -> int:

@@ -40,5 +40,5 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
         WriteError: it cannot be written.
     """
     check_output_file(path, force=force)
-    with written_beside(path) as beside:
+    with written_beside(path, force=force) as beside:
         beside.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")

@@ -19,12 +19,10 @@ from trnprof.emulator.capture.torchrun import RankCommand, rank_command
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.placement import place_ranks
-from trnprof.emulator.scheduler import COMPILE_SECONDS, compiled_is_cached
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
 from trnprof.tracer.errors import CaptureError
-from trnprof.tracer.files import directory_beside
-from trnprof.tracer.manifest import check_replaceable, create_trace_directory, write_manifest
+from trnprof.tracer.manifest import create_trace_directory, trace_beside, write_manifest
 from trnprof.tracer.stopping import undone
 from trnprof.tracer.units import format_bytes, format_count, format_ns
 
@@ -186,8 +184,7 @@ def emulate_trace(
 ) -> int:
     """Time the workload saved in a trace, or that of execution traces, on another system, into a trace of its own; 1 if a check failed."""
     workload = workload_at(traces)
-    check_replaceable(output, force=force)
-    with directory_beside(output) as directory:
+    with trace_beside(output, force=force) as directory:
         save_workload(directory, workload)
         return int(_emulate_into(directory, output, workload, system, None, timing))
 
@@ -200,8 +197,6 @@ def _emulate_into(
     command: list[str] | None,
     timing: Timing,
 ) -> ExitCode:
-    if not compiled_is_cached():
-        say(f"compiling the scheduler, once on this machine (about {COMPILE_SECONDS} s)")
     outcome = emulate(
         workload,
         system,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from trnprof.cli.collective_options import MAX_BYTES
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.units import parse_bytes, printable
+from trnprof.tracer.whole_files import read_whole_text
 
 
 def read_send_bytes(path: Path, ranks: int) -> tuple[tuple[int, ...], ...]:
@@ -18,8 +20,8 @@ def read_send_bytes(path: Path, ranks: int) -> tuple[tuple[int, ...], ...]:
         TrnprofError: it cannot be read, is not square, has no row a rank, or holds what is no size.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+        text = io.StringIO(read_whole_text(path), newline="")
+        rows = [row for row in csv.reader(text) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise TrnprofError(f"--send-bytes {path}: cannot be read: {reason}") from error

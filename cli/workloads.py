@@ -8,7 +8,6 @@ from pathlib import Path
 from trnprof.cli.diagnostics import say
 from trnprof.emulator.capture.store import load_workload
 from trnprof.emulator.workload import Workload
-from trnprof.tracer.compiled import told_of_compiling
 from trnprof.tracer.errors import TraceError
 from trnprof.tracer.reader import open_trace
 from trnprof.tracer.units import counted, format_bytes
@@ -24,8 +23,7 @@ def workload_at(paths: Sequence[Path]) -> Workload:
     if are_execution_traces(paths):
         from trnprof.emulator.capture.chakra.workload import read_workload
 
-        with told_of_compiling(_say_compiling):
-            return read_workload(paths)
+        return read_workload(paths)
     if len(paths) > 1:
         raise TraceError(
             f"{paths[0]} and {paths[1]}: one trace at a time; only Chakra execution traces (.et) are taken together"
@@ -74,7 +72,3 @@ def are_execution_traces(paths: Sequence[Path]) -> bool:
     """Whether all paths are files of Chakra execution traces, or JSON files of groups beside some."""
     endings = [path.suffix.lower() for path in paths if not path.is_dir()]
     return len(endings) == len(paths) and ".et" in endings and set(endings) <= {".et", ".json"}
-
-
-def _say_compiling() -> None:
-    say("compiling what reads execution traces, once on this machine (up to half a minute)")

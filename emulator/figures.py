@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from trnprof.tracer.errors import SystemDescriptionError
+from trnprof.tracer.whole_files import read_whole_text
 
 T = TypeVar("T")
 
@@ -210,7 +211,7 @@ def read_description(path: Path) -> Description:
         SystemDescriptionError: unreadable, or not TOML (file, line and column are named).
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_whole_text(path)
     except OSError as error:
         raise SystemDescriptionError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

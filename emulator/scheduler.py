@@ -5,7 +5,6 @@ numba is imported by the first call, not by this module, so that commands which 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from trnprof.emulator.graph_check import Names, check_graph, raise_cycle, raise_held_twice
 from trnprof.emulator.taskgraph import I64, Schedule, ServerState, TaskGraph
-
-COMPILE_SECONDS = 5
-"""About how long the first call on a machine compiles, for whoever announces it."""
 
 
 def schedule(graph: TaskGraph, state: ServerState | None = None, names: Names = None) -> Schedule:
@@ -70,22 +66,6 @@ def carry_state(state: ServerState, task_ids: NDArray[np.integer]) -> ServerStat
     ids = np.where(last == -1, -1, -2 - last)
     ids[last >= 0] = np.asarray(task_ids)[last[last >= 0]]
     return ServerState(state.free_ps.copy(), ids)
-
-
-def compiled_is_cached() -> bool:
-    """Whether the scheduler is compiled already, so that nobody has to be told of a wait. Imports numba."""
-    from trnprof.emulator import scheduler_kernel as kernel
-
-    loop: Any = kernel.place_tasks
-    if loop.signatures:
-        return True
-    source = Path(kernel.__file__)
-    directory = loop.stats.cache_path
-    if directory is None:
-        return False
-    written = source.stat().st_mtime
-    indexes = Path(directory).glob(f"{source.stem}.place_tasks-*.nbi")
-    return any(index.stat().st_mtime >= written for index in indexes)
 
 
 def _servers(count: int, state: ServerState | None) -> tuple[I64, I64]:

@@ -21,6 +21,8 @@ TABLES: Final = (
     "economics",
     "published",
 )
+MAX_NAME: Final = 100
+"""Characters of a system's name."""
 _TOP_LEVEL: Final = ("schema", "name", "description", "extends", *TABLES)
 
 _OF_ALL_CHIPS: Final = ("racks", "rack_power_w", "usd_per_hour")
@@ -54,9 +56,22 @@ def open_system(name_or_path: str) -> Description:
         if not isinstance(value, str) or not value.strip():
             found = "missing" if value is None else f"expected text, found {value!r}"
             raise description.fail(key, found)
-    if not description.table["name"].isprintable():
-        raise description.fail("name", "expected one line of letters, found control characters")
+    _check_name(description)
     return description
+
+
+def _check_name(description: Description) -> None:
+    """Refuse a name by which nothing could be told or asked for: several lines, a path, what begins as an option does."""
+    name = description.table["name"]
+    if not name.isprintable():
+        raise description.fail("name", "expected one line of letters, found control characters")
+    is_plain = name == name.strip() and name[0] not in ".-" and not set(name) & set("/\\")
+    if not is_plain or len(name) > MAX_NAME:
+        shown = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}…"
+        raise description.fail(
+            "name",
+            f"expected a plain name of up to {MAX_NAME} characters without / and \\, not beginning with '.' or '-', found {shown!r}",
+        )
 
 
 def _load(name_or_path: str) -> Description:

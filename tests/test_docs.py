@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from trnprof.cli.main import app
+from trnprof.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tracer", "emulator", "analysis", "tui", "cli")

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from trnprof.tracer.errors import TraceError
-from trnprof.tracer.files import directory_beside, sync, writing
-from trnprof.tracer.manifest import FRAGMENTS, check_replaceable, read_fragments
+from trnprof.tracer.files import sync, writing
+from trnprof.tracer.manifest import FRAGMENTS, read_fragments, trace_beside
 from trnprof.tracer.reader import Trace, open_trace
 from trnprof.tracer.schema import TABLES
 from trnprof.tracer.seal import write_sealed
@@ -49,11 +49,10 @@ def compact(
     in_place = target.resolve() == source.resolve()
     if in_place:
         _check_may_replace(trace)
-    check_replaceable(target, force=force or out is None)
-    with directory_beside(target) as root:
+    with trace_beside(target, force=force or out is None) as root:
         for fragment in read_fragments(source)[0]:
             transfer_writer(source, fragment, Destination(root, fragment["writer"], {}, "zstd"))
-        if (source / _PEAKS).exists():
+        if (source / _PEAKS).is_file():
             with pa.memory_map(str(source / _PEAKS)) as file:
                 peaks = ipc.open_file(file).read_all()
             write_sealed(root / _PEAKS, peaks.schema, peaks.to_batches(), "zstd")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from numba import njit
 from numba.core import event
+
+from trnprof.tracer.compile_notice import compiling_begins
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -33,21 +34,14 @@ def _compiled(function: _F, **options: bool) -> _F:
     return kept
 
 
-@contextmanager
-def told_of_compiling(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell`` once, when the first function is compiled within the block that was not kept on disk."""
-    with event.install_listener("numba:compile", _Once(tell)):
-        yield
-
-
-class _Once(event.Listener):  # type: ignore[misc]
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell: Callable[[], None] | None = tell
+class _Listener(event.Listener):  # type: ignore[misc]
+    """Is told by numba before and after it compiles; loading what was kept is no compiling."""
 
     def on_start(self, event: Any) -> None:
-        if self._tell is not None:
-            tell, self._tell = self._tell, None
-            tell()
+        compiling_begins()
 
     def on_end(self, event: Any) -> None:
         pass
+
+
+event.register("numba:compile", _Listener())

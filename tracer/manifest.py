@@ -11,16 +11,25 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from trnprof.tracer.errors import OutputExistsError, TraceError, WriteError
-from trnprof.tracer.files import write_json, writing
+from trnprof.tracer.files import (
+    directory_beside,
+    exists_already,
+    followed,
+    make_directory,
+    move_away,
+    write_json,
+    writing,
+)
 from trnprof.tracer.schema import SCHEMA_VERSION, SHARD_BITS, STREAMED, WRITER_SHARD_BITS
 from trnprof.tracer.version import __version__
+from trnprof.tracer.whole_files import read_whole
 
 FRAGMENTS: Final = "manifest.d"
 MANIFEST: Final = "manifest.json"
@@ -51,11 +60,12 @@ def create_trace_directory(path: str | os.PathLike[str], *, force: bool) -> Path
     """An empty trace directory at ``path``.
 
     Args:
-        path: where; parents are created.
-        force: replace what is there, if it is a trace or an empty directory; anything else is never removed.
+        path: where; parents are created, and a symbolic link is followed.
+        force: replace what is there, if it is a trace; anything else but an empty directory is never removed.
 
     Raises:
-        OutputExistsError: something is there and ``force`` was not given, or it is not a trace.
+        OutputExistsError: something is there and ``force`` was not given, or it is not a trace; or another process makes it
+            at the same time.
         WriteError: it cannot be created.
     """
     target = Path(path)
@@ -64,11 +74,40 @@ def create_trace_directory(path: str | os.PathLike[str], *, force: bool) -> Path
     except UnicodeEncodeError:
         raise WriteError(f"{str(target)!a} is not valid UTF-8; choose another name") from None
     check_replaceable(target, force=force)
+    place = followed(target)
     with writing(target):
-        if target.exists():
-            shutil.rmtree(target)
-        (target / FRAGMENTS).mkdir(parents=True)
+        if force and is_trace(place):
+            move_away(place)
+        try:
+            make_directory(place / FRAGMENTS, target)
+        except FileExistsError:
+            raise _taken(target, force=force) from None
     return target
+
+
+def _taken(target: Path, *, force: bool) -> OutputExistsError:
+    """The error where another process has made the same trace meanwhile."""
+    if not force:
+        return exists_already(target)
+    return OutputExistsError(f"{target}: another process writes it too; choose another path")
+
+
+@contextmanager
+def trace_beside(path: Path, *, force: bool) -> Iterator[Path]:
+    """A new directory beside ``path``, for a trace that takes its place when the block ends well.
+
+    Args:
+        path: where; parents are created, and a symbolic link is followed.
+        force: replace what is there, if it is a trace; anything else but an empty directory is never removed.
+
+    Raises:
+        OutputExistsError: something is there, or has come meanwhile, and ``force`` was not given, or it is not a trace.
+        WriteError: it could not be written; ``path`` is as before then.
+    """
+    check_replaceable(path, force=force)
+    with directory_beside(path, force=force) as beside:
+        yield beside
+        check_replaceable(path, force=force)
 
 
 def check_replaceable(target: Path, *, force: bool) -> None:
@@ -76,17 +115,16 @@ def check_replaceable(target: Path, *, force: bool) -> None:
 
     Raises:
         OutputExistsError: as for ``create_trace_directory``.
+        WriteError: its name is too long, or what is there cannot be looked at.
     """
-    if not target.exists() and not target.is_symlink():
-        return
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if not is_trace(target):
-        raise OutputExistsError(f"{target} exists and is not a trace; choose another path")
-    if not force:
-        raise OutputExistsError(
-            f"{target} exists; give --force to replace it, or choose another path"
-        )
+    with writing(target):
+        is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+        if is_free:
+            return
+        if not is_trace(target):
+            raise OutputExistsError(f"{target} exists and is not a trace; choose another path")
+        if not force:
+            raise exists_already(target)
 
 
 def is_trace(path: Path) -> bool:
@@ -299,7 +337,7 @@ def _is_shard(shard: Any, writer: str) -> bool:
 
 def _read_json(file: Path, what: str) -> dict[str, Any]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(read_whole(file).decode("utf-8"))
     except json.JSONDecodeError as error:
         raise TraceError(
             f"{file}: malformed {what}: {error.msg} at line {error.lineno} column {error.colno}; restore the file from a copy"

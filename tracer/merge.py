@@ -18,13 +18,12 @@ import polars as pl
 
 from trnprof.tracer.batches import to_batch
 from trnprof.tracer.errors import TraceError
-from trnprof.tracer.files import directory_beside
 from trnprof.tracer.manifest import (
     FRAGMENTS,
     MAX_WRITERS,
-    check_replaceable,
     read_fragments,
     read_manifest,
+    trace_beside,
     write_manifest,
 )
 from trnprof.tracer.reader import Trace, open_trace
@@ -59,8 +58,7 @@ def merge(
     target = Path(out)
     _check_distinct([Path(path) for path in paths], target)
     traces = [open_trace(path) for path in paths]
-    check_replaceable(target, force=force)
-    with directory_beside(target) as root:
+    with trace_beside(target, force=force) as root:
         renamed = _transfer_all(traces, root)
         _write_shared(traces, root)
         add_collective_flows(root)

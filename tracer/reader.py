@@ -245,7 +245,7 @@ def _next_bases(bases: Bases, tables: Mapping[str, pl.DataFrame | pl.LazyFrame])
 
 def _open_peaks(root: Path) -> tuple[pl.DataFrame, list[Problem]]:
     path = root / "peaks.arrow"
-    if not path.exists():
+    if not path.is_file():
         return empty_frame(TABLES["peaks"]), []
     entry = {"bytes": path.stat().st_size, "rows": 0}
     frame, _, problems = open_file(TABLES["peaks"], path, entry)

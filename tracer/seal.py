@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from zlib_ng import zlib_ng as zlib
 
 from trnprof.tracer.batches import normalized, one_table
-from trnprof.tracer.files import written_beside
+from trnprof.tracer.files import writing, written_beside
 from trnprof.tracer.schema import SEQUENCE_BITS, TABLES, Table
 from trnprof.tracer.streams import batch_metadata
 
@@ -145,8 +145,9 @@ def write_sealed(
         WriteError: it could not be written.
     """
     options = ipc.IpcWriteOptions(compression=compression, unify_dictionaries=False)
-    with written_beside(path) as beside:
+    with writing(path):
         path.parent.mkdir(exist_ok=True)
+    with written_beside(path) as beside:
         with beside.open("wb") as file:
             summed = _Summed(file)
             with ipc.new_file(pa.PythonFile(summed, "w"), schema, options=options) as writer:

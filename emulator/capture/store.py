@@ -170,7 +170,7 @@ def seal_workload(trace_dir: Path, notes: Sequence[str] = ()) -> bool:
 
 def holds_workload(trace_dir: Path) -> bool:
     """Whether a program was captured into this trace, to its end or not."""
-    return any((trace_dir / name).exists() for name in (SEALED_NAME, STREAM_NAME))
+    return any((trace_dir / name).is_file() for name in (SEALED_NAME, STREAM_NAME))
 
 
 def load_workload(trace_dir: Path) -> Workload:
@@ -187,9 +187,9 @@ def load_workload(trace_dir: Path) -> Workload:
 
 def _read_rows(trace_dir: Path) -> tuple[list[Row], bool]:
     sealed, stream = trace_dir / SEALED_NAME, trace_dir / STREAM_NAME
-    if sealed.exists():
+    if sealed.is_file():
         batches, is_torn = _read_sealed(sealed)
-    elif stream.exists():
+    elif stream.is_file():
         batches, problems = read_stream(stream, WORKLOAD)
         is_torn = any(problem.kind == "corrupt_batch" for problem in problems)
     else:

@@ -16,6 +16,7 @@ from typing import Final
 
 from trnprof.emulator.system import System
 from trnprof.tracer.errors import SystemDescriptionError
+from trnprof.tracer.whole_files import read_whole_text
 
 PACKED: Final = "packed"
 SPREAD: Final = "spread"
@@ -59,7 +60,7 @@ def parse_placement(text: str) -> str | Mapping[int, tuple[int, int]]:
             f"placement {text!r}: expected {PACKED}, {SPREAD} or a .csv file with the columns {', '.join(_COLUMNS)}"
         )
     try:
-        rows = list(csv.reader(io.StringIO(Path(text).read_text(encoding="utf-8"))))
+        rows = list(csv.reader(io.StringIO(read_whole_text(Path(text)))))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or "no table of text"
         raise SystemDescriptionError(f"placement {text}: {reason}") from None

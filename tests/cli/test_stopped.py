@@ -153,3 +153,25 @@ def test_out_of_memory_is_told_by_command(
     assert said.startswith("trnprof: out of memory: give the process more")
     assert option in said
     assert other not in said
+
+
+STOPPED_WHILE_LOADING = """
+import os, signal, sys
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Stop())
+from trnprof.cli.main import main
+main()
+"""
+
+
+@needs_signals
+@pytest.mark.parametrize("module", ["typer", "trnprof.cli.commands.view", "trnprof.cli.app"])
+def test_a_signal_while_modules_are_loaded(module: str) -> None:
+    line = [PYTHON, "-c", STOPPED_WHILE_LOADING, module]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "trnprof: interrupted\n")

@@ -17,7 +17,7 @@ import polars as pl
 
 from trnprof.tracer.batches import ColumnError, to_batch
 from trnprof.tracer.errors import ProfileError
-from trnprof.tracer.files import directory_beside, writing
+from trnprof.tracer.files import writing
 from trnprof.tracer.ingest.align import Method
 from trnprof.tracer.ingest.audit import Finding, gravest_first
 from trnprof.tracer.ingest.bytestreams import DEFAULT_MAX_BYTES
@@ -29,7 +29,7 @@ from trnprof.tracer.ingest.reading import ReadSource, read_source
 from trnprof.tracer.ingest.source import Source
 from trnprof.tracer.ingest.stage import Stage
 from trnprof.tracer.ingest.write import WriterPlan, Written, write_stage
-from trnprof.tracer.manifest import check_replaceable, write_manifest
+from trnprof.tracer.manifest import trace_beside, write_manifest
 from trnprof.tracer.merge import add_collective_flows
 from trnprof.tracer.schema import PEAKS
 from trnprof.tracer.seal import write_sealed
@@ -106,8 +106,7 @@ def import_profiles(
         OutputExistsError: the output is there already.
         WriteError: the trace could not be written.
     """
-    check_replaceable(output, force=force)
-    with directory_beside(output) as root:
+    with trace_beside(output, force=force) as root:
         workspace = root / _WORKSPACE
         with writing(workspace):
             workspace.mkdir()

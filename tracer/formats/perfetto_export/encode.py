@@ -6,19 +6,16 @@ numbers and wire types come from perfetto's own message descriptors, never from 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
-from numba import njit
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.compiled import compiled, inlined
+
 Bytes = NDArray[np.uint8]
-_F = TypeVar("_F", bound=Callable[..., Any])
-compiled: Callable[[_F], _F] = njit(cache=True, nogil=True)
-inlined: Callable[[_F], _F] = njit(cache=True, nogil=True, inline="always")
 
 SEQUENCE_ID: Final = 1
 """All packets stand on one packet sequence."""

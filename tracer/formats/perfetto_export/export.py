@@ -118,7 +118,7 @@ def export(
     check_output_file(target, force=force)
     plan = make_plan(trace)
     arrows = place_flows(trace, chosen_edges(trace, flows, plan.placement), plan.placement)
-    with written_beside(target) as beside:
+    with written_beside(target, force=force) as beside:
         try:
             slices, unfinished, samples = _write(trace, beside, target, plan, arrows, sort=False)
         except UnorderedError:

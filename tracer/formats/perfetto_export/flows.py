@@ -14,8 +14,9 @@ import polars as pl
 from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from trnprof.tracer.compiled import compiled
 from trnprof.tracer.formats.perfetto_export.clocks import Placement
-from trnprof.tracer.formats.perfetto_export.encode import Bytes, Pieces, compiled, tag
+from trnprof.tracer.formats.perfetto_export.encode import Bytes, Pieces, tag
 from trnprof.tracer.reader import Trace
 
 FlowChoice = Literal["critical", "none", "collective", "all"]

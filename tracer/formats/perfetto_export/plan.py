@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from trnprof.tracer.compiled import compiled
 from trnprof.tracer.errors import TraceError
 from trnprof.tracer.formats.perfetto_export.clocks import (
     MAX_NS,
@@ -18,7 +19,6 @@ from trnprof.tracer.formats.perfetto_export.clocks import (
     shifts_ns,
     time_axes,
 )
-from trnprof.tracer.formats.perfetto_export.encode import compiled
 from trnprof.tracer.formats.perfetto_export.tracks import Tree, build_tree
 from trnprof.tracer.reader import Trace
 
