@@ -56,7 +56,7 @@ def export_chakra(workload: Workload, output: Path, *, force: bool) -> ChakraSum
     if not any(writer.works):
         raise CaptureError("the workload holds no device operation: nothing to export")
     nbytes = 0
-    with directory_beside(output) as folder:
+    with directory_beside(output, force=force) as folder:
         for rank in range(workload.world.size):
             content = writer.content(rank)
             (folder / f"{NAME}.{rank}.et").write_bytes(content)
