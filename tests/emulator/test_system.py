@@ -145,7 +145,7 @@ int4 = { value = 0.25, source = "ME" }
     assert mine.core.tensor.peak_flops("int4") == 4 * base.core.tensor.peak_flops()
     assert "chip.hbm_bytes_per_s" in mine.estimates
     assert mine.sources == {**base.sources, "ME": "my bench"}
-    assert (mine.name, mine.description) == ("mine", base.description)
+    assert (mine.name, mine.description) == ("mine", f"based on trn2: {base.description}")
 
 
 def test_a_figure_is_replaced_whole(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trnprof.cli.collective_options import read_send_bytes
+from trnprof.cli.send_bytes import read_send_bytes
 from trnprof.emulator.figures import read_description
 from trnprof.emulator.ranks.placement import parse_placement
 from trnprof.emulator.system_files import MAX_NAME, list_systems, open_system

@@ -312,7 +312,7 @@ def test_chunks_by_default(size: int, chunks: int) -> None:
         ({"bytes": -1}, "-1 bytes: expected"),
         ({"chunks": 0}, "0 chunks a message: expected 1 to"),
         ({"release_ps": {8: 5}}, "rank 8 is late, but the group has ranks 0 to 7"),
-        ({"release_ps": {1: -5}}, "rank 1 is late by -5 ps"),
+        ({"release_ps": {1: -5}}, "rank 1 is late by -0.005 ns"),
     ],
 )
 def test_requests_that_make_no_sense(wrong: dict[str, object], message: str) -> None:
