@@ -6,7 +6,6 @@ smallest system, and only execution traces, which need no more, are run on it. S
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from trnprof.emulator.fabric.topology import Topology
 from trnprof.emulator.machine_parts import AstraSimWays, Published
 from trnprof.emulator.system import System, load_system
 from trnprof.tracer.errors import FabricError, SystemDescriptionError
+from trnprof.tracer.whole_files import read_json_object
 
 _BASE: Final = "trn1"
 _GB: Final = 2**30
@@ -68,7 +68,7 @@ def load_astra_sim(text: str) -> System:
     first, second = (Path(part) for part in text.split(","))
     network, system = (second, first) if first.suffix == ".json" else (first, second)
     topology = _topology(network)
-    settings = _settings(system)
+    settings = read_json_object(system, SystemDescriptionError, "expected an object of settings")
     peak = _number(system, settings, "peak-perf", 0.0) * 1e12
     memory = _number(system, settings, "local-mem-bw", 0.0) * 1e9
     has_roofline = bool(_number(system, settings, "roofline-enabled", 0))
@@ -132,18 +132,6 @@ def _implementation(path: Path, settings: Mapping[str, Any], key: str) -> tuple[
             f"{path}: {key}: {unknown[0]!r} is not known here; known are {known}"
         )
     return tuple(_ALGORITHMS[name] for name in names)
-
-
-def _settings(path: Path) -> Mapping[str, Any]:
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise SystemDescriptionError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise SystemDescriptionError(f"{path} is no JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise SystemDescriptionError(f"{path}: expected an object of settings")
-    return document
 
 
 def _number(path: Path, settings: Mapping[str, Any], key: str, default: float) -> float:

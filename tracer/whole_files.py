@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
+
+from trnprof.tracer.errors import TrnprofError
 
 
 def read_whole(path: Path) -> bytes:
@@ -39,3 +43,22 @@ def read_whole_text(path: Path) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     return read_whole(path).decode("utf-8-sig")
+
+
+def read_json_object(path: Path, failure: type[TrnprofError], expected: str) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Args:
+        path: of the file.
+        failure: what is raised if it cannot be read or is something else.
+        expected: what it should hold, for that message.
+    """
+    try:
+        document = json.loads(read_whole(path))
+    except OSError as error:
+        raise failure(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise failure(f"{path} is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise failure(f"{path}: {expected}")
+    return document

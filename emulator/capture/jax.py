@@ -26,14 +26,13 @@ from trnprof.emulator.capture.jax_fake import FakeArrays, runs_truly
 from trnprof.emulator.capture.jax_groups import mesh_of, process_group
 from trnprof.emulator.capture.jax_programs import Compiled, Programs
 from trnprof.emulator.capture.jax_rows import Template
-from trnprof.emulator.capture.launch_settings import CLAIM_NAME, Settings, leave_mark, write_state
+from trnprof.emulator.capture.launch_settings import Settings, write_state
 from trnprof.emulator.capture.log import CaptureLog
 from trnprof.emulator.capture.steps import Steps
 from trnprof.emulator.capture.store import Row
 from trnprof.emulator.workload import TensorRef
 from trnprof.tracer import recorder
-from trnprof.tracer.errors import CaptureError, WriteError
-from trnprof.tracer.files import writing
+from trnprof.tracer.errors import CaptureError
 
 MINIMUM: Final = (0, 6, 0)
 """The oldest JAX that was tried."""
@@ -159,7 +158,7 @@ class JaxCapture:
         with self._lock:
             if self.state != "ready":
                 return bool(self.state == "recording")
-            if not self._claim():
+            if not self.log.claim():
                 self.state = "off"
                 return False
             self._check_world()
@@ -176,19 +175,6 @@ class JaxCapture:
             # the recorder seals itself at exit: our last spans must end before, so register after it (last in, first out)
             atexit.unregister(self.finish)
             atexit.register(self.finish)
-        return True
-
-    def _claim(self) -> bool:
-        path = self.settings.trace_dir / CLAIM_NAME
-        try:
-            with writing(path), path.open("x") as file:
-                file.write(str(os.getpid()))
-        except WriteError as failure:
-            if isinstance(failure.__cause__, FileExistsError):
-                leave_mark(self.settings.trace_dir)
-            else:
-                self.log.fail(failure)
-            return False
         return True
 
     def _check_world(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -9,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from trnprof.emulator.capture.launch_settings import write_state
+from trnprof.emulator.capture.launch_settings import CLAIM_NAME, leave_mark, write_state
 from trnprof.emulator.capture.replay import group_row
 from trnprof.emulator.capture.store import Row, WorkloadStream
 from trnprof.emulator.workload import ProcessGroup
-from trnprof.tracer.errors import TrnprofError
+from trnprof.tracer.errors import TrnprofError, WriteError
+from trnprof.tracer.files import writing
 
 if TYPE_CHECKING:
     from trnprof.emulator.capture.torch_tensors import Ref
@@ -33,6 +35,20 @@ class CaptureLog:
         self._world: list[Row] = []
         self._flushed_seconds = 0.0
         self.failed = False
+
+    def claim(self) -> bool:
+        """Whether the capture is this process's; the first that asks has it, the others leave a mark."""
+        path = self._trace_dir / CLAIM_NAME
+        try:
+            with writing(path), path.open("x") as file:
+                file.write(str(os.getpid()))
+        except WriteError as failure:
+            if isinstance(failure.__cause__, FileExistsError):
+                leave_mark(self._trace_dir)
+            else:
+                self.fail(failure)
+            return False
+        return True
 
     def open(self) -> None:
         """The capture is this process's: from now on rows are written."""

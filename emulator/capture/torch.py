@@ -21,7 +21,6 @@ from torch.optim import optimizer as torch_optimizer
 
 from trnprof.emulator.capture.host_spans import HostSpans
 from trnprof.emulator.capture.launch_settings import (
-    CLAIM_NAME,
     Settings,
     leave_mark,
     write_state,
@@ -44,8 +43,7 @@ from trnprof.emulator.capture.torch_phases import Phases
 from trnprof.emulator.capture.torch_tensors import Storages, parts
 from trnprof.emulator.workload import ProcessGroup
 from trnprof.tracer import recorder
-from trnprof.tracer.errors import CaptureError, WriteError
-from trnprof.tracer.files import writing
+from trnprof.tracer.errors import CaptureError
 
 
 def start_capture(settings: Settings) -> TorchCapture:
@@ -172,7 +170,7 @@ class TorchCapture:
         """
         if self.mode.state != "setup":
             return
-        if not self._claim():
+        if torch.utils.data.get_worker_info() is not None or not self.log.claim():
             self.mode.state = "off"
             return
         self.mode.state = "recording"
@@ -211,21 +209,6 @@ class TorchCapture:
                 self.log.note(text)
         self.spans.stop()
         self.log.close(is_interrupted)
-
-    def _claim(self) -> bool:
-        if torch.utils.data.get_worker_info() is not None:
-            return False
-        path = self.settings.trace_dir / CLAIM_NAME
-        try:
-            with writing(path), path.open("x") as file:
-                file.write(str(os.getpid()))
-        except WriteError as failure:
-            if isinstance(failure.__cause__, FileExistsError):
-                leave_mark(self.settings.trace_dir)
-            else:
-                self.log.fail(failure)
-            return False
-        return True
 
     def _record(self, row: Row) -> None:
         window = self.settings.steps

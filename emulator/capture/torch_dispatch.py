@@ -17,7 +17,7 @@ from trnprof.emulator.capture.torch_modules import TOP, ModulePlace, Modules
 from trnprof.emulator.capture.torch_operators import Operator, describe, kept_arguments
 from trnprof.emulator.capture.torch_phases import Phases
 from trnprof.emulator.capture.torch_source import caller_line
-from trnprof.emulator.capture.torch_tensors import Ref, Storages
+from trnprof.emulator.capture.torch_tensors import Ref, Storages, tensors_among
 
 if TYPE_CHECKING:
     from trnprof.emulator.capture.torch_groups import Groups
@@ -126,9 +126,9 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
             args = _whole(operator, args, kwargs)
             read = _at(args, operator.collective.reads)
         else:
-            read = _tensors(args)
+            read = tensors_among(args)
             if kwargs:
-                read += _tensors(kwargs.values())
+                read += tensors_among(kwargs.values())
         sequence = torch.autograd._get_sequence_nr() - 1
         if not self._is_device(operator, read):
             self.host_operations += self.state == "recording"
@@ -224,22 +224,22 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         self, operator: Operator, args: tuple[Any, ...], kwargs: Any, read: list[torch.Tensor]
     ) -> list[Ref]:
         if operator.collective is None and (operator.reads_not or operator.writes_keywords):
-            read = _tensors(a for i, a in enumerate(args) if i not in operator.reads_not)
-            read += _tensors(v for k, v in kwargs.items() if k not in operator.writes_keywords)
+            read = tensors_among(a for i, a in enumerate(args) if i not in operator.reads_not)
+            read += tensors_among(v for k, v in kwargs.items() if k not in operator.writes_keywords)
         return [self._storages.ref(t, "parameter" if _is_parameter(t) else "input") for t in read]
 
     def _outputs(
         self, operator: Operator, args: tuple[Any, ...], kwargs: Any, out: Any, phase: str
     ) -> list[Ref]:
         role = "gradient" if phase == "backward" and not self._modules.depth else "activation"
-        written = _tensors(args[i] for i in operator.writes if i < len(args))
-        written += _tensors(kwargs.get(name) for name in operator.writes_keywords)
+        written = tensors_among(args[i] for i in operator.writes if i < len(args))
+        written += tensors_among(kwargs.get(name) for name in operator.writes_keywords)
         refs = {ref[:2]: ref for ref in (self._storages.ref(t, role) for t in written)}
-        for tensor in _tensors((out,)):
+        for tensor in tensors_among((out,)):
             ref = self._storages.ref(tensor, role)
             refs.setdefault(ref[:2], ref)
         if phase == "optimizer":
-            for tensor in _tensors((out,)):
+            for tensor in tensors_among((out,)):
                 storage = self._storages.find(tensor)
                 if storage is not None:
                     storage.of_optimizer = True
@@ -275,7 +275,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         assert operator.collective is not None
         role = seen.inputs[0][5] if seen.inputs else "activation"
         role = role if role == "gradient" else "activation"
-        written = _at(args, operator.collective.writes) + _tensors(kwargs.values()) + flat(out)
+        written = _at(args, operator.collective.writes) + tensors_among(kwargs.values()) + flat(out)
         refs = {ref[:2]: ref for ref in (self._storages.ref(t, role) for t in written)}
         self._hold_results(written)
         return list(refs.values())
@@ -345,13 +345,3 @@ def _whole(operator: Operator, args: tuple[Any, ...], kwargs: Any) -> tuple[Any,
 
 def _at(args: tuple[Any, ...], positions: tuple[int, ...]) -> list[torch.Tensor]:
     return [tensor for position in positions for tensor in flat(args[position])]
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    found = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found.extend(v for v in value if isinstance(v, torch.Tensor))
-    return found

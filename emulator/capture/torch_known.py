@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from trnprof.emulator.capture.torch_tensors import tensors_among
+
 _MOST_INTEGERS: Final = 1 << 16
 """Elements of the largest integer or boolean tensor that is computed: a batch of labels, a mask of 256 x 256."""
 _MOST_FLOATS: Final = 16
@@ -77,10 +79,10 @@ class KnownValues:
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """An operation has run on fake tensors: do it with values too, or forget what it has written."""
-        made = _tensors((out,))
+        made = tensors_among((out,))
         if not any(isinstance(tensor, FakeTensor) for tensor in made):
             return
-        inputs = _tensors((*args, *kwargs.values()))
+        inputs = tensors_among((*args, *kwargs.values()))
         found = self._found(func, inputs) if all(map(is_small, made)) else None
         name = func._opname
         if name in _FILLED or name in _FILLED_BY_ARGUMENT:
@@ -160,7 +162,7 @@ class KnownValues:
             self._forget(func, args, kwargs)
             return
         is_exact = all(known.is_exact for known in found.values())
-        for tensor, values in zip(made, _tensors((result,)), strict=False):
+        for tensor, values in zip(made, tensors_among((result,)), strict=False):
             base = self._bases.get(tensor.untyped_storage()._cdata)
             if base is not None:
                 base.is_exact &= is_exact
@@ -173,7 +175,7 @@ class KnownValues:
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
             value = args[position] if position < len(args) else kwargs.get(argument.name)
-            for tensor in _tensors((value,)):
+            for tensor in tensors_among((value,)):
                 if isinstance(tensor, FakeTensor):
                     self._bases.pop(tensor.untyped_storage()._cdata, None)
                 else:
@@ -200,13 +202,3 @@ def _is_determined(func: Any) -> bool:
     if known is None:
         known = _determined[func] = torch.Tag.nondeterministic_seeded not in func.tags
     return known
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found.extend(v for v in value if isinstance(v, torch.Tensor))
-    return found

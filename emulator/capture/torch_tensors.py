@@ -7,7 +7,7 @@ for each storage as long as it lives, so a weak reference to it tells its end.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -152,3 +152,14 @@ def parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
                 yield from parts(part)
     else:
         yield tensor
+
+
+def tensors_among(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among arguments or results, and in their lists and tuples."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found.extend(v for v in value if isinstance(v, torch.Tensor))
+    return found

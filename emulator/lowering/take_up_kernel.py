@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from trnprof.emulator.fabric.fabric import I64
+from trnprof.emulator.followers import find_followers
 from trnprof.emulator.heap import drop_least, push
 from trnprof.tracer.compiled import compiled
 
@@ -29,16 +30,7 @@ def take_up(ids: I64, resource: I64, duration_ps: I64, offsets: I64, waits_for: 
     """
     count, resources = ids.size, int(resource.max()) + 1
     pending = np.diff(offsets)
-    first = np.zeros(count + 1, np.int64)
-    for source in waits_for:
-        first[source + 1] += 1
-    first = np.cumsum(first)
-    place = first[:-1].copy()
-    followers = np.empty(waits_for.size, np.int64)
-    for node in range(count):
-        for at in range(offsets[node], offsets[node + 1]):
-            followers[place[waits_for[at]]] = node
-            place[waits_for[at]] += 1
+    first, followers = find_followers(offsets, waits_for)
     keys, items = np.empty((resources, count), np.int64), np.empty((resources, count), np.int64)
     sizes, is_free = np.zeros(resources, np.int64), np.ones(resources, np.bool_)
     for node in range(count):

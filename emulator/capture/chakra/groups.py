@@ -12,6 +12,7 @@ import numpy as np
 from trnprof.emulator.capture.chakra import schema
 from trnprof.emulator.capture.chakra.trace import ExecutionTrace
 from trnprof.tracer.errors import ProfileError
+from trnprof.tracer.whole_files import read_json_object
 
 ALL_RANKS: Final = ("", "0")
 """What the group of all ranks is called where no group of that name is described, as in ASTRA-sim."""
@@ -25,14 +26,8 @@ def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
     Raises:
         ProfileError: it cannot be read, or holds something else.
     """
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ProfileError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ProfileError(f"{path} is no JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise ProfileError(f'{path}: groups of ranks are expected, such as {{"1": [0, 1, 2, 3]}}')
+    expected = 'groups of ranks are expected, such as {"1": [0, 1, 2, 3]}'
+    document = read_json_object(path, ProfileError, expected)
     return {name: _ranks(f"{path}: group {name!r}", ranks) for name, ranks in document.items()}
 
 

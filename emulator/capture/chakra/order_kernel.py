@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trnprof.emulator.fabric.fabric import I64
+from trnprof.emulator.followers import find_followers
 from trnprof.emulator.heap import drop_least, push
 from trnprof.tracer.compiled import compiled
 
@@ -24,17 +25,7 @@ def order_nodes(ids: NDArray[np.uint64], offsets: I64, dependencies: I64) -> I64
     """
     count = ids.size
     waiting = np.diff(offsets)
-    first = np.zeros(count + 1, np.int64)
-    for source in dependencies:
-        first[source + 1] += 1
-    first = np.cumsum(first)
-    place = first[:-1].copy()
-    followers = np.empty(dependencies.size, np.int64)
-    for node in range(count):
-        for at in range(offsets[node], offsets[node + 1]):
-            source = dependencies[at]
-            followers[place[source]] = node
-            place[source] += 1
+    first, followers = find_followers(offsets, dependencies)
     keys, items, size = np.empty(count, np.uint64), np.empty(count, np.int64), 0
     for node in range(count):
         if waiting[node] == 0:
