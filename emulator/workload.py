@@ -80,11 +80,13 @@ class World:
         size: ranks in all.
         rank: the one that was captured.
         members: ranks that do what it does, each in its groups, itself among them; empty: all that no other program claims.
+        label: what it is among ranks that differ ("stage 1"), "" where nothing is known.
     """
 
     size: int = 1
     rank: int = 0
     members: tuple[int, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,11 @@ class Settings:
         fake: run on fake tensors.
         steps: first and last step to record, None for all.
         host_spans: keep spans of the host's wall clock too.
-        world_size: ranks of the world whose rank 0 this process plays, None if it plays none.
+        world_size: ranks of the world of which this process plays one, None if it plays none.
         local_size: ranks of it on each node: the devices that a program sees.
+        rank: the one that it plays.
+        peers: folder in which ranks that differ find each other, None where there are none.
+        launcher: process that started it.
     """
 
     trace_dir: Path
@@ -41,6 +44,9 @@ class Settings:
     host_spans: bool = True
     world_size: int | None = None
     local_size: int = 1
+    rank: int = 0
+    peers: Path | None = None
+    launcher: int = 0
 
     def to_json(self) -> str:
         """The value of the environment variable."""
@@ -52,6 +58,9 @@ class Settings:
                 "host_spans": self.host_spans,
                 "world_size": self.world_size,
                 "local_size": self.local_size,
+                "rank": self.rank,
+                "peers": None if self.peers is None else str(self.peers),
+                "launcher": self.launcher,
             }
         )
 
@@ -67,6 +76,9 @@ class Settings:
             values["host_spans"],
             values["world_size"],
             values["local_size"],
+            values["rank"],
+            Path(values["peers"]) if values["peers"] else None,
+            values["launcher"],
         )
 
 

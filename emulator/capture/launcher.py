@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
 from trnprof.emulator.capture.launch_settings import (
@@ -21,7 +19,9 @@ from trnprof.emulator.capture.launch_settings import (
     prepare_state,
     take_state,
 )
-from trnprof.emulator.capture.store import seal_workload
+from trnprof.emulator.capture.peers import FOLDER, folder_of
+from trnprof.emulator.capture.rank_processes import run_world
+from trnprof.emulator.capture.rank_programs import seal_programs
 from trnprof.emulator.capture.torchrun import RankCommand
 from trnprof.tracer.errors import CaptureError
 from trnprof.tracer.files import writing
@@ -53,15 +53,19 @@ def run_captured(
     fake: bool = False,
     steps: tuple[int, int] | None = None,
     host_spans: bool = True,
+    on_ranks: Callable[[Sequence[int]], object] = lambda _: None,
 ) -> CaptureResult:
     """Run a command with its input and output inherited, and capture the first process that computes with torch or JAX.
 
+    Of a world rank 0 is run, and beside it each rank that turns out to do something else.
+
     Args:
-        command: program and arguments; as a RankCommand, the world whose rank 0 it plays.
+        command: program and arguments; as a RankCommand, the world in which it plays rank 0.
         trace_dir: trace directory; the workload is written into it and sealed.
         fake: run on fake tensors.
         steps: first and last step to record, inclusive.
         host_spans: keep spans of the host's wall clock too.
+        on_ranks: told which further ranks are run, when they are.
 
     Raises:
         CaptureError: the program or its script does not exist or cannot be started; nothing was run.
@@ -69,27 +73,58 @@ def run_captured(
     """
     rank = command if isinstance(command, RankCommand) else RankCommand(tuple(command))
     check_command(rank.command)
+    peers = trace_dir.resolve() / FOLDER if fake and (rank.world_size or 1) > 1 else None
     with writing(trace_dir):
         trace_dir.mkdir(parents=True, exist_ok=True)
-        prepare_state(trace_dir)
-    settings = Settings(
-        trace_dir.resolve(), fake, steps, host_spans, rank.world_size, rank.local_size
-    )
-    environment = capture_environment({**os.environ, **rank.environment()}, settings)
+        if peers is not None:
+            shutil.rmtree(peers, ignore_errors=True)
+            peers.mkdir()
+
+    def start(number: int) -> subprocess.Popen[Any]:
+        folder = folder_of(trace_dir.resolve(), number)
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            prepare_state(folder)
+        own = rank.of_rank(number)
+        settings = Settings(
+            folder,
+            fake,
+            steps,
+            host_spans and not number,
+            rank.world_size,
+            rank.local_size,
+            number,
+            peers,
+            os.getpid(),
+        )
+        environment = capture_environment({**os.environ, **own.environment()}, settings)
+        return subprocess.Popen(own.command, env=environment, stdin=DEVNULL if number else None)
+
     try:
-        child = subprocess.Popen(rank.command, env=environment)
+        first = start(0)
     except OSError as error:
         take_state(trace_dir)
         raise CaptureError(f"cannot start {rank.command[0]}: {error.strerror or error}") from error
-    with _signals_left_to(child):
-        code = child.wait()
+    size = rank.world_size or 1
+    codes = run_world(first, start, peers, size, on_ranks)
+    return _result(trace_dir, peers, size, codes)
+
+
+def _result(
+    trace_dir: Path, peers: Path | None, size: int, codes: Mapping[int, int]
+) -> CaptureResult:
+    """What all processes left, sealed into the trace."""
     process = _claimed_by(trace_dir)
-    started, failure, left = take_state(trace_dir)
-    notes = (
-        (f"{left} further process(es) ran PyTorch models and were not recorded",) if left else ()
-    )
-    exit_code = code if code >= 0 else 128 - code
-    return CaptureResult(exit_code, seal_workload(trace_dir, notes), process, started, failure)
+    folders = {number: folder_of(trace_dir, number) for number in codes}
+    states = {number: take_state(folder) for number, folder in folders.items()}
+    left = sum(count for _, _, count in states.values())
+    notes = [f"{left} further process(es) ran PyTorch models and were not recorded"] if left else []
+    blamed = next(iter(codes))  # the one that failed first, else rank 0
+    started, failure, _ = states[blamed]
+    is_captured = seal_programs(folders, size, peers, notes)
+    if peers is not None:
+        shutil.rmtree(peers, ignore_errors=True)
+    return CaptureResult(codes[blamed], is_captured, process, started, failure)
 
 
 def check_command(command: Sequence[str]) -> None:
@@ -119,23 +154,6 @@ def capture_environment(environment: Mapping[str, str], settings: Settings) -> d
     if environment.get("PYTHONPATH"):
         paths.append(environment["PYTHONPATH"])
     return {**environment, VARIABLE: settings.to_json(), "PYTHONPATH": os.pathsep.join(paths)}
-
-
-@contextmanager
-def _signals_left_to(child: subprocess.Popen[Any]) -> Iterator[None]:
-    """SIGINT reaches the child by itself (same terminal); SIGTERM and SIGHUP are passed on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers: dict[signal.Signals, Any] = {signal.SIGINT: lambda *_: None}
-    for passed in (signal.SIGTERM, signal.SIGHUP):
-        handlers[passed] = lambda number, _: child.send_signal(number)
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _claimed_by(trace_dir: Path) -> int | None:

@@ -78,6 +78,10 @@ class CaptureLog:
         if not self._world or self._world[0].kind != "world":
             self._keep(Row("world", step=size, source_line=rank), 0)
 
+    def label(self, text: str) -> None:
+        """What this rank is among ranks that differ; the last word counts."""
+        self._keep(Row("world", text), len(self._world))
+
     def group(self, index: int, group: ProcessGroup) -> None:
         """Ranks that communicate."""
         self._keep(group_row(index, group), len(self._world))

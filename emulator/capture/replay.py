@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from trnprof.emulator.capture.calls import from_first_step
-from trnprof.emulator.capture.messages import UNPAIRED, pair_messages
+from trnprof.emulator.capture.messages import MESSAGE_KEYS, is_receive
 from trnprof.emulator.workload import (
     CollectiveCall,
     Operation,
@@ -33,7 +33,7 @@ _Ref = tuple[int, tuple[int, ...], str, int, int, str, bool]
 
 
 def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
-    """The Workload of a log.
+    """The Workload of a log, sends and receives not yet joined.
 
     Args:
         rows: in the order they were written.
@@ -53,15 +53,12 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
         source = steps[-1].source if steps else "forward"
         known[last] = WorkloadStep(last, incomplete(last), source)
         steps = list(known.values())
-    operations, unpaired = pair_messages(_without_tail(operations))
-    operations, resident = _window(rows, operations, resident)
+    operations, resident = _window(rows, _without_tail(operations), resident)
     named = tuple(_named_steps(operations, steps))
     notes = dict.fromkeys(row.arguments for row in rows if row.kind == "note")
     notes |= dict.fromkeys(
         _INCOMPLETE.format(s.step) for s in named if s.label == incomplete(s.step)
     )
-    if unpaired:
-        notes[UNPAIRED.format(unpaired)] = None
     return Workload(
         operations=tuple(operations),
         steps=named,
@@ -69,10 +66,18 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
         notes=tuple(notes),
         complete=not is_torn and bool(ends),
         groups=_groups(rows),
-        world=next(
-            (World(row.step, row.source_line) for row in rows if row.kind == "world"), World()
-        ),
+        world=_world(rows),
     )
+
+
+def _world(rows: Sequence[Row]) -> World:
+    """Size and rank from the first row that tells of the world, what it is and for whom it stands from those that say so."""
+    told = [row for row in rows if row.kind == "world"]
+    if not told:
+        return World()
+    label = next((row.name for row in reversed(told) if row.name), "")
+    members = next((row.arguments for row in reversed(told) if row.arguments), "[]")
+    return World(told[0].step, told[0].source_line, tuple(json.loads(members)), label)
 
 
 def incomplete(step: int) -> str:
@@ -122,7 +127,9 @@ def workload_rows(workload: Workload) -> Iterator[Row]:
     from trnprof.emulator.capture.store import Row
 
     if workload.world != World():
-        yield Row("world", step=workload.world.size, source_line=workload.world.rank)
+        world = workload.world
+        members = json.dumps(world.members) if world.members else ""
+        yield Row("world", world.label, step=world.size, source_line=world.rank, arguments=members)
     for index, group in enumerate(workload.groups):
         yield group_row(index, group)
     for ref in workload.resident:
@@ -220,6 +227,8 @@ def _operation(row: Row, roles: dict[int, str]) -> Operation:
     refs = _refs(row, roles)
     arguments = json.loads(row.arguments) if row.arguments else {}
     call = arguments.pop("collective", None)
+    if call is not None:
+        arguments |= {name: call.pop(name) for name in MESSAGE_KEYS if name in call}
     return Operation(
         name=row.name,
         phase=row.phase,
@@ -251,7 +260,7 @@ def _cut(
 ) -> tuple[list[Operation], list[WorkloadStep]]:
     """Steps of a program that marked none, from the cuts of one kind."""
     wanted = _kind_of_cuts(rows)
-    source = wanted if wanted in ("generate", "loader") else "forward"
+    source = wanted if wanted in ("generate", "loader", "pipeline") else "forward"
     numbered: list[Operation] = []
     labels = [""]
     has_operations = False
@@ -268,18 +277,31 @@ def _cut(
             else:
                 labels.append(row.name)
                 has_operations = False
+                _take_up_receives(numbered, len(labels) - 1)
             is_first = False
     last = numbered[-1].step if numbered else -1
     steps = [WorkloadStep(i, labels[i] or f"step {i}", source) for i in range(last + 1)]
     return numbered, steps
 
 
+def _take_up_receives(numbered: list[Operation], step: int) -> None:
+    """What is received right before a step begins is what it works on."""
+    first = len(numbered)
+    while first and (is_receive(numbered[first - 1]) or numbered[first - 1].is_view):
+        first -= 1
+    while first < len(numbered) and not is_receive(numbered[first]):
+        first += 1
+    numbered[first:] = [replace(op, step=step) for op in numbered[first:]]
+
+
 def _kind_of_cuts(rows: Sequence[Row]) -> str:
     """What a program turns at that marked no step.
 
-    Training: each batch of a DataLoader, or each forward after a backward. Inference: each forward in a loop that generates, or
+    A pipeline: each run of its schedule. Training: each batch of a DataLoader, or each forward after a backward. Inference: each forward in a loop that generates, or
     each batch, or each forward.
     """
+    if any(row.kind == "cut" and row.phase == "pipeline" for row in rows):
+        return "pipeline"
     trains = any(row.kind == "op" and row.phase == "backward" for row in rows)
     if not trains and any(row.kind == "cut" and row.phase == "generate" for row in rows):
         return "generate"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from trnprof.emulator.capture.messages import joined
 from trnprof.emulator.capture.replay import replay
 from trnprof.emulator.workload import Workload
 from trnprof.tracer.batches import normalized, to_batch
@@ -36,6 +38,7 @@ ROW_KINDS: Final = (
     "end",
     "group",
     "world",
+    "program",
 )
 
 
@@ -48,7 +51,8 @@ class Row(NamedTuple):
     forward of a generating loop begins and name is its label, or loader, a batch has come); ``window``
     (only steps from step to source_line are wanted); ``note``; ``end`` (all is written; name = interrupted if an exception
     ended the program); ``group`` (ranks that communicate: step = its index, arguments = JSON of ranks and siblings); ``world``
-    (step = its ranks, source_line = the one that was captured).
+    (step = its ranks, source_line = the one that was captured; name = what it is, such as a stage of a pipeline; arguments = JSON list of the
+    ranks for which it stands); ``program`` (what follows, up to the next of its kind, is what another rank did).
     """
 
     kind: str
@@ -136,16 +140,23 @@ def save_workload(trace_dir: Path, workload: Workload) -> None:
     """
     from trnprof.emulator.capture.replay import workload_rows
 
-    columns = dict(zip(WORKLOAD.names, zip(*workload_rows(workload), strict=True), strict=True))
-    _write_sealed(trace_dir / SEALED_NAME, [to_batch(WORKLOAD, columns)])
+    rows = list(workload_rows(workload))
+    for other in workload.others:
+        rows += [Row("program"), *workload_rows(other)]
+    _write_sealed(trace_dir / SEALED_NAME, _as_batches(rows))
 
 
-def seal_workload(trace_dir: Path, notes: Sequence[str] = ()) -> bool:
+def seal_workload(
+    trace_dir: Path,
+    more: Sequence[Row] = (),
+    others: Sequence[tuple[Path, Sequence[Row]]] = (),
+) -> bool:
     """Rewrite ``workload.arrows`` as ``workload.arrow``, dropping a torn tail.
 
     Args:
         trace_dir: trace directory.
-        notes: what the launcher adds to the notes.
+        more: rows that the launcher adds.
+        others: directories into which further ranks of the program were captured, and rows for each.
 
     Returns:
         False if there is no stream, or nothing whole in it.
@@ -159,13 +170,18 @@ def seal_workload(trace_dir: Path, notes: Sequence[str] = ()) -> bool:
     batches, _ = read_stream(stream, WORKLOAD)
     if not batches:
         return False
-    if notes:
-        rows = [Row("note", arguments=text) for text in notes]
-        columns = dict(zip(WORKLOAD.names, zip(*rows, strict=True), strict=True))
-        batches = [*batches, to_batch(WORKLOAD, columns)]
+    batches = [*batches, *_as_batches(more)]
+    for folder, rows in others:
+        found, _ = read_stream(folder / STREAM_NAME, WORKLOAD)
+        batches += [*_as_batches([Row("program")]), *found, *_as_batches(rows)]
     _write_sealed(trace_dir / SEALED_NAME, batches)
     stream.unlink(missing_ok=True)
     return True
+
+
+def _as_batches(rows: Sequence[Row]) -> list[pa.RecordBatch]:
+    columns = dict(zip(WORKLOAD.names, zip(*rows, strict=True), strict=True))
+    return [to_batch(WORKLOAD, columns)] if rows else []
 
 
 def holds_workload(trace_dir: Path) -> bool:
@@ -182,7 +198,8 @@ def load_workload(trace_dir: Path) -> Workload:
     rows, is_torn = _read_rows(trace_dir)
     if not rows:
         raise TraceError(f"{trace_dir}: its workload cannot be read; record the program again")
-    return replay(rows, is_torn)
+    firsts = [0, *(i for i, row in enumerate(rows) if row.kind == "program"), len(rows)]
+    return joined([replay(rows[a:b], is_torn) for a, b in pairwise(firsts)])
 
 
 def _read_rows(trace_dir: Path) -> tuple[list[Row], bool]:

@@ -11,7 +11,8 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
@@ -26,6 +27,7 @@ from trnprof.emulator.capture.launch_settings import (
     write_state,
 )
 from trnprof.emulator.capture.log import CaptureLog
+from trnprof.emulator.capture.peers import Peers
 from trnprof.emulator.capture.steps import Steps
 from trnprof.emulator.capture.store import Row
 from trnprof.emulator.capture.torch_dispatch import CaptureMode
@@ -40,6 +42,7 @@ from trnprof.emulator.capture.torch_patches import (
     patch_resizing,
 )
 from trnprof.emulator.capture.torch_phases import Phases
+from trnprof.emulator.capture.torch_pipelines import watch_pipelines
 from trnprof.emulator.capture.torch_tensors import Storages, parts
 from trnprof.emulator.workload import ProcessGroup
 from trnprof.tracer import recorder
@@ -77,6 +80,7 @@ class TorchCapture:
         self._window_open = False
         self._fake: Any = None
         self._devices: Any = None
+        self._messages: Any = None
         if settings.fake:
             from trnprof.emulator.capture.torch_fake_run import FakeRun
 
@@ -117,19 +121,55 @@ class TorchCapture:
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _watch_groups(self) -> None:
-        """Make the world that this process plays rank 0 of, and number its groups."""
+        """Make the world of which this process plays a rank, and number its groups."""
         from trnprof.emulator.capture.torch_groups import Groups
 
         if self.settings.world_size is not None:
-            from trnprof.emulator.capture.torch_reducer import install_reducer
-            from trnprof.emulator.capture.torch_world import FakeWorld
-
-            self.log.world(self.settings.world_size, 0)
-            FakeWorld(self.settings.world_size, self.log.note, self._refuse).install()
-            if self._fake is not None:
-                install_reducer()
+            self._play(self.settings.world_size, self.settings.rank)
         self.mode.groups = Groups(self._group)
         self.mode.groups.watch()
+
+    def _play(self, size: int, rank: int) -> None:
+        from trnprof.emulator.capture.torch_objects import Objects
+        from trnprof.emulator.capture.torch_world import FakeWorld
+
+        self.log.world(size, rank)
+        if self.settings.peers is not None:
+            self._find_peers(Peers(self.settings.peers, rank, self.settings.launcher))
+        objects = Objects(self._messages, self.log.note, self._refuse)
+        FakeWorld(size, rank, objects, self._refuse).install()
+        if self._fake is not None:
+            from trnprof.emulator.capture.torch_reducer import install_reducer
+
+            install_reducer()
+
+    def _find_peers(self, peers: Peers) -> None:
+        """Ranks may differ: find out which, and tell each other."""
+        from trnprof.emulator.capture.torch_messages import Messages
+
+        messages = Messages(peers, lambda: self.mode.groups, self._refuse)
+        self._messages = self._fake.messages = messages
+        self.mode.message_number = lambda: messages.number
+        stages: list[int] = []
+
+        def on_stage(group: Any, index: int) -> None:
+            messages.differ(group)
+            stages.append(index)
+            self.log.label(f"stage{'s' if len(stages) > 1 else ''} {', '.join(map(str, stages))}")
+
+        watch_pipelines(
+            self._guarded(on_stage), self._guarded(lambda: self._cut("pipeline")), self._rehearsal
+        )
+
+    @contextmanager
+    def _rehearsal(self) -> Iterator[None]:
+        """What runs inside is not recorded; what comes after it is."""
+        self.mode.is_paused = True
+        try:
+            yield
+        finally:
+            self.mode.is_paused = False
+        self._guarded(self.begin)(False)
 
     def _group(self, index: int, group: ProcessGroup) -> None:
         self.log.world(torch.distributed.get_world_size(), torch.distributed.get_rank())
@@ -183,6 +223,8 @@ class TorchCapture:
         else:
             self.storages.forget()
             self.steps.operations = 0
+            for row in self.mode.take_setup_messages():
+                self._record(row)
         self.mode.setup_rows.clear()
         if self.settings.host_spans:
             self.spans.start()
@@ -199,6 +241,8 @@ class TorchCapture:
         is_interrupted = getattr(sys, "last_value", None) is not self._earlier_exception
         self.steps.finish(is_interrupted)
         self.mode.state = "off"
+        if self._messages is not None:
+            self._messages.decide()
         if self.mode.host_operations:
             count = self.mode.host_operations
             self.log.note(f"{count} operations on host data (data loading) are not recorded")
@@ -223,6 +267,8 @@ class TorchCapture:
 
     def _end_step(self, number: int, label: str, source: str) -> None:
         self.log.step(number, label, source)
+        if self._messages is not None:
+            self._messages.decide()
         self.spans.end_step(number)
         self.mode.forget_old_locations()
 
@@ -253,7 +299,7 @@ class TorchCapture:
         return False
 
     def _before_forward(self, module: torch.nn.Module, args: Any) -> bool:
-        if not self._is_watched() and not self._takes_over(module):
+        if self.mode.is_paused or (not self._is_watched() and not self._takes_over(module)):
             return False
         is_device = self.modules.depth > 0
         if not is_device and self.modules.is_device_root(
@@ -295,7 +341,7 @@ class TorchCapture:
                 self._cut("forward_end")
 
     def _backward(self, begins: bool) -> None:
-        if self._is_watched() and self.mode.state == "recording":
+        if self._is_watched() and self.mode.state == "recording" and not self.mode.is_paused:
             if begins:
                 self.spans.enter("backward")
             else:

@@ -112,7 +112,8 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
         cuda.mem_get_info = _answer((_MEMORY_BYTES, _MEMORY_BYTES))
         cuda.memory_stats = _answer({})
         cuda.memory_summary = _answer("")
-        cuda.get_rng_state, cuda.get_rng_state_all = torch.get_rng_state, _answer([])
+        cuda.get_rng_state = lambda *_, **__: torch.get_rng_state()
+        cuda.get_rng_state_all = _answer([])
         cuda.nvtx._nvtx = SimpleNamespace(
             **dict.fromkeys("rangePushA rangePop rangeStartA rangeEnd markA".split(), _answer(0))
         )

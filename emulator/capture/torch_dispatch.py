@@ -18,6 +18,7 @@ from trnprof.emulator.capture.torch_operators import Operator, describe, kept_ar
 from trnprof.emulator.capture.torch_phases import Phases
 from trnprof.emulator.capture.torch_source import caller_line
 from trnprof.emulator.capture.torch_tensors import Ref, Storages, tensors_among
+from trnprof.emulator.collectives.messages import SEND_RECV
 
 if TYPE_CHECKING:
     from trnprof.emulator.capture.torch_groups import Groups
@@ -46,6 +47,8 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         host_operations: how many ran on the host (data loading) since the start.
         thread: the thread that is watched; operations of others just run.
         groups: the process groups; None where torch has no distributed package.
+        message_number: of the latest message from one rank to another; None where nobody numbers them.
+        is_paused: what runs is not recorded.
     """
 
     supports_higher_order_operators = True
@@ -68,6 +71,8 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         self.cut: Callable[[str], object] = lambda phase: None
         self.fail: Callable[[Exception], object] = lambda failure: None
         self.groups: Groups | None = None
+        self.message_number: Callable[[], int] | None = None
+        self.is_paused = False
         self._storages, self._modules = storages, modules
         self._phases, self._steps = phases, steps
         self._begin, self._sink, self._run = begin, sink, run
@@ -75,6 +80,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         self._locations: dict[int, Location] = {}
         self._older_locations: dict[int, Location] = {}
         self._foreign: dict[type, bool] = {}
+        self._setup_messages: list[tuple[Row, list[torch.Tensor]]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,7 +100,8 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if self.state == "off" or operator.is_metadata or get_ident() != self.thread:
+        is_seen = self.state != "off" and not self.is_paused
+        if not is_seen or operator.is_metadata or get_ident() != self.thread:
             return self._run(func, args, kwargs) if self._run else func(*args, **kwargs)
         return self._observe(func, operator, args, kwargs)
 
@@ -133,6 +140,8 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         if not self._is_device(operator, read):
             self.host_operations += self.state == "recording"
             return None
+        if operator.collective is not None and operator.collective.kind == SEND_RECV:
+            self._steps.before_forward()  # a pipeline's next step begins with what a stage receives
         phase, location = self._enter_operation(operator, read, sequence)
         inputs = self._inputs(operator, args, kwargs, read)
         return _Seen(phase, location, inputs, self._storages.take_freed())
@@ -161,6 +170,21 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
             self._sink(row)
         elif len(self.setup_rows) < _SETUP_ROWS:
             self.setup_rows.append(row)
+            if "message" in arguments.get("collective", ()):
+                spec = operator.collective
+                whole = _whole(operator, args, kwargs)
+                self._setup_messages.append((row, _at(whole, spec.reads + spec.writes)))
+
+    def take_setup_messages(self) -> list[Row]:
+        """What was sent and received before the first forward: the other end may have begun by then."""
+        found, self._setup_messages = self._setup_messages, []
+        rows = []
+        for row, tensors in found:
+            pairs = zip(tensors, row.role, strict=True)
+            numbers = [self._storages.ref(tensor, role)[0] for tensor, role in pairs]
+            rows.append(row._replace(tensor=numbers, freed=()))
+        self._steps.operations += len(rows)
+        return rows
 
     def give_up(self, failure: Exception) -> None:
         """Something of ours failed: watch no longer, say so once."""
@@ -259,7 +283,11 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         assert operator.collective is not None
         assert self.groups is not None
         call = asked(operator.collective, args)
+        numbered = {}
+        if call.kind == SEND_RECV and self.message_number is not None:
+            numbered = {"message": self.message_number(), "setup": self.state == "setup"}
         return {
+            **numbered,
             "kind": call.kind,
             "group": self.groups.number(call.group),
             "nbytes": call.nbytes,

@@ -9,7 +9,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,13 +26,21 @@ from trnprof.emulator.capture.imports import when_imported
 from trnprof.emulator.capture.torch_asked import Asked
 from trnprof.emulator.capture.torch_known import Known, KnownValues
 
+if TYPE_CHECKING:
+    from trnprof.emulator.capture.torch_messages import Messages
+
 
 class FakeRun:
-    """The fake mode, and the answers to questions about values."""
+    """The fake mode, and the answers to questions about values.
+
+    Attributes:
+        messages: what ranks send each other, None where there is one.
+    """
 
     def __init__(self, note: Callable[[str], object]) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.asked = Asked()
+        self.messages: Messages | None = None
         self._known = KnownValues()
         self._note = note
 
@@ -61,6 +69,8 @@ class FakeRun:
                 raise
             return stand_in(self, func, args, kwargs)
         self._known.follow(func, args, kwargs, out)
+        if self.messages is not None and func.namespace == "c10d":
+            self.messages.follow(func, args, self._known)
         return out
 
     def _patch_values(self) -> None:

@@ -1,6 +1,6 @@
 """Which ranks communicate, and who does the same elsewhere at the same time? The process groups of the program.
 
-Groups are numbered when they are first used. Every rank of a program makes the same groups in the same order, also those it is not
+Groups are numbered when they are first used, and those without a name called by the order in which they were made. Every rank of a program makes the same groups in the same order, also those it is not
 in; so the others that partition the world together with a group are those of its size made around it that share no rank with it.
 """
 
@@ -29,6 +29,7 @@ class Groups:
     def __init__(self, sink: Callable[[int, ProcessGroup], object]) -> None:
         self.made: list[tuple[int, ...]] = []
         self._numbers: dict[str, int] = {}
+        self._made_as: dict[str, int] = {}
         self._sink = sink
 
     def watch(self) -> None:
@@ -38,6 +39,8 @@ class Groups:
         @functools.wraps(make)
         def reported_group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             group = make(ranks, *args, **kwargs)
+            if hasattr(group, "group_name"):  # this rank is in it
+                self._made_as[group.group_name] = len(self.made)
             whole = range(dist.get_world_size())
             self.made.append(tuple(whole if ranks is None else sorted(ranks)))
             return group
@@ -50,7 +53,7 @@ class Groups:
         if known is None:
             known = self._numbers[group.group_name] = len(self._numbers)
             ranks = tuple(dist.get_process_group_ranks(group))
-            name = _name(group, ranks, known)
+            name = _name(group, ranks, self._made_as.get(group.group_name, known))
             self._sink(known, ProcessGroup(name, ranks, siblings(self.made, ranks)))
         return known
 

@@ -7,6 +7,7 @@ values need no data, so they are computed beside the fake run. What comes from d
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -39,10 +40,12 @@ class Known(NamedTuple):
 class _Base(weakref.ref):  # type: ignore[type-arg]
     """The values of a live storage of fake tensors."""
 
-    __slots__ = ("is_exact", "key", "values")
+    __slots__ = ("fetch", "is_exact", "key", "values")
     key: int
     values: torch.Tensor | None
     is_exact: bool
+    fetch: Callable[[], torch.Tensor | None] | None
+    """Gets the values when they are asked for, which may take time; None where that was done."""
 
 
 class KnownValues:
@@ -59,6 +62,10 @@ class KnownValues:
         if base is None:
             is_data = not isinstance(tensor, FakeTensor) and is_small(tensor)
             return Known(tensor, True) if is_data else None
+        if base.fetch is not None:
+            fetch, base.fetch = base.fetch, None
+            with unset_fake_temporarily():
+                base.values = fetch()
         if base.values is None or base.values.dtype != tensor.dtype or not is_small(tensor):
             return None
         with unset_fake_temporarily():
@@ -71,10 +78,18 @@ class KnownValues:
         """These are the values of a new tensor."""
         self._keep(tensor, known.values, known.is_exact)
 
+    def expect(self, tensor: torch.Tensor, fetch: Callable[[], torch.Tensor | None]) -> None:
+        """These will be the values of a tensor, if it is the whole of its storage and they are asked for."""
+        is_whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+        if is_whole and tensor.is_contiguous():
+            self._keep(tensor, None, True)
+            self._bases[tensor.untyped_storage()._cdata].fetch = fetch
+
     def _keep(self, tensor: torch.Tensor, values: torch.Tensor | None, is_exact: bool) -> None:
         storage = tensor.untyped_storage()
         base = _Base(storage, self._died)
         base.key, base.values, base.is_exact = storage._cdata, values, is_exact
+        base.fetch = None
         self._bases[base.key] = base
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:

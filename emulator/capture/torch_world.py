@@ -1,7 +1,6 @@
-"""How does one process play rank 0 of a whole world? Process groups that exist, and communicate with nobody.
+"""How does one process play a rank of a whole world? Process groups that exist, and communicate with nobody.
 
-Whatever backend, store or address a program asks for, it gets torch's own fake process group of the world's size. What ranks tell
-each other as objects is taken to be what this rank says, for all ranks do the same.
+Whatever backend, store or address a program asks for, it gets torch's own fake process group of the world's size.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.utils._python_dispatch import _disable_current_modes
 
-from trnprof.emulator.capture.imports import when_imported
 from trnprof.emulator.capture.torch_devices import is_accelerator
+from trnprof.emulator.capture.torch_objects import Objects
 
 _MESH_METHODS: Final = (
     "__init__ __repr__ __getitem__ _compute_coordinates_from_mesh _create_sub_mesh _create_flatten_mesh "
@@ -37,17 +36,19 @@ _WITHOUT_META: Final = (
 
 
 class FakeWorld:
-    """The world whose rank 0 this process plays.
+    """The world of which this process plays one rank.
 
     Attributes:
         size: its ranks.
+        rank: the one that is played.
     """
 
     def __init__(
-        self, size: int, note: Callable[[str], object], refuse: Callable[[str], NoReturn]
+        self, size: int, rank: int, objects: Objects, refuse: Callable[[str], NoReturn]
     ) -> None:
         self.size = size
-        self._note = note
+        self.rank = rank
+        self._objects = objects
         self._refuse = refuse
         self._library: Any = None
 
@@ -56,12 +57,10 @@ class FakeWorld:
         replace_everywhere(dist.init_process_group, self._init(dist.init_process_group))
         c10d._new_group_with_tag = _fake_backend(c10d._new_group_with_tag)
         replace_everywhere(dist.split_group, _split_group)
-        self._patch_objects()
         self._patch_meshes()
         self._add_meta_kernels()
-        for kind in ("send_object_list", "recv_object_list"):
-            replace_everywhere(getattr(dist, kind), self._only_one_rank(kind))
-        when_imported("torch.distributed.pipelining.stage", self._forbid_stages)
+        for original, replacement in self._objects.replacements():
+            replace_everywhere(original, replacement)
 
     def _init(self, init: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(init)
@@ -76,55 +75,13 @@ class FakeWorld:
         ) -> None:
             if world_size not in (-1, None, self.size):
                 self._refuse(f"world size {world_size} asked, --world-size {self.size} given")
-            if rank not in (-1, None, 0):
+            if rank not in (-1, None, self.rank):
                 self._refuse(
-                    f"rank {rank} asked: the program plays rank 0; take its rank from the environment (RANK)"
+                    f"rank {rank} asked: the program plays rank {self.rank}; take its rank from the environment (RANK)"
                 )
-            init("fake", timeout=timeout, world_size=self.size, rank=0)
+            init("fake", timeout=timeout, world_size=self.size, rank=self.rank)
 
         return init_process_group
-
-    def _only_one_rank(self, name: str) -> Callable[..., Any]:
-        def refused(*_: Any, **__: Any) -> NoReturn:
-            self._refuse(f"{name} talks to one other rank, which does not run: not supported yet")
-
-        return refused
-
-    def _forbid_stages(self, module: Any) -> None:
-        def refused(*_: Any, **__: Any) -> NoReturn:
-            self._refuse(
-                "pipeline stages are not supported yet: their ranks differ, and only rank 0 is played"
-            )
-
-        module._PipelineStageBase.__init__ = refused
-
-    def _patch_objects(self) -> None:
-        """What the others say is what this rank says."""
-        note = self._note
-
-        def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
-            note("all_gather_object: every rank was taken to give what rank 0 gives")
-            object_list[:] = [obj] * len(object_list)
-
-        def gather_object(obj: Any, object_gather_list: Any = None, *_: Any, **__: Any) -> None:
-            if object_gather_list is not None:
-                all_gather_object(object_gather_list, obj)
-
-        def broadcast_object_list(object_list: list[Any], *_: Any, **__: Any) -> None:
-            note("broadcast_object_list: every rank was taken to give what rank 0 gives")
-
-        def scatter_object_list(out: list[Any], given: Any = None, *_: Any, **__: Any) -> None:
-            if given:
-                out[0] = given[0]
-
-        for replacement in (
-            all_gather_object,
-            gather_object,
-            broadcast_object_list,
-            scatter_object_list,
-        ):
-            original = getattr(dist, replacement.__name__)
-            replace_everywhere(original, functools.wraps(original)(replacement))
 
     def _patch_meshes(self) -> None:
         mesh = device_mesh.DeviceMesh

@@ -1,4 +1,4 @@
-"""Which world does a command start? torchrun and its kin are recognised, and replaced by one process that plays rank 0 of it.
+"""Which world does a command start? torchrun and its kin are recognised, and replaced by a process that plays rank 0 of it (and one for each rank that does something else).
 
 The launcher itself is not run: of its options only those that say how many ranks there are matter, the others are accepted.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -21,6 +21,7 @@ _VALUES: Final = (
     "--event-log-handler --role --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank "
     "--master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout"
 ).split()
+_LOCAL_RANK: Final = "--local-rank={}"
 _SHORT: Final = {"--redirects": "-r", "--tee": "-t"}
 
 
@@ -33,18 +34,36 @@ class RankCommand:
         world_size: ranks in all; None where the command is no distributed program.
         local_size: ranks on each node.
         launched: a launcher was recognised.
+        rank: which one it plays.
+        local_rank_at: position in the command of the local rank, as the old launcher gives it; -1 for none.
     """
 
     command: tuple[str, ...]
     world_size: int | None = None
     local_size: int = 1
     launched: bool = False
+    rank: int = 0
+    local_rank_at: int = -1
+
+    def of_rank(self, rank: int) -> RankCommand:
+        """The same for another rank."""
+        command = list(self.command)
+        if self.local_rank_at >= 0:
+            command[self.local_rank_at] = _LOCAL_RANK.format(rank % self.local_size)
+        return replace(self, command=tuple(command), rank=rank)
 
     def environment(self) -> dict[str, str]:
-        """What a launcher sets for rank 0; nothing where there is no world."""
+        """What a launcher sets for the rank; nothing where there is no world."""
         if self.world_size is None:
             return {}
-        ranks = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "ROLE_RANK": 0, "NODE_RANK": 0}
+        node, local = divmod(self.rank, self.local_size)
+        ranks = {
+            "RANK": self.rank,
+            "LOCAL_RANK": local,
+            "GROUP_RANK": node,
+            "ROLE_RANK": self.rank,
+            "NODE_RANK": node,
+        }
         sizes = {
             "WORLD_SIZE": self.world_size,
             "ROLE_WORLD_SIZE": self.world_size,
@@ -84,10 +103,11 @@ def rank_command(command: Sequence[str], world_size: int | None = None) -> RankC
         raise CaptureError(
             f"--world-size {world_size}, but the launcher starts {local} x {nodes} ranks: leave out --world-size"
         )
-    rank = ["--local-rank=0"] if is_old and not options.use_env else []
     script = ["-m", options.script] if options.module else [options.script]
+    rank = [_LOCAL_RANK.format(0)] if is_old and not options.use_env else []
     whole = (*python, *script, *rank, *options.arguments)
-    return RankCommand(whole, local * nodes, local, True)
+    local_rank_at = len(python) + len(script) if rank else -1
+    return RankCommand(whole, local * nodes, local, True, local_rank_at=local_rank_at)
 
 
 def _split(command: Sequence[str]) -> tuple[list[str], list[str], bool] | None:
