@@ -150,12 +150,13 @@ class TorchCapture:
         messages = Messages(peers, lambda: self.mode.groups, self._refuse)
         self._messages = self._fake.messages = messages
         self.mode.message_number = lambda: messages.number
-        stages: list[int] = []
+        stages: set[int] = set()
 
         def on_stage(group: Any, index: int) -> None:
             messages.differ(group)
-            stages.append(index)
-            self.log.label(f"stage{'s' if len(stages) > 1 else ''} {', '.join(map(str, stages))}")
+            stages.add(index)
+            numbers = ", ".join(map(str, sorted(stages)))
+            self.log.label(f"stages {numbers}" if len(stages) > 1 else f"stage {numbers}")
 
         watch_pipelines(
             self._guarded(on_stage), self._guarded(lambda: self._cut("pipeline")), self._rehearsal
@@ -243,10 +244,11 @@ class TorchCapture:
         self.mode.state = "off"
         if self._messages is not None:
             self._messages.decide()
-        if self.mode.host_operations:
+        is_main = not self.settings.rank
+        if self.mode.host_operations and is_main:
             count = self.mode.host_operations
             self.log.note(f"{count} operations on host data (data loading) are not recorded")
-        if self._devices is not None and self._devices.uses:
+        if self._devices is not None and self._devices.uses and is_main:
             self.log.note(self._devices.note())
         if self._fake is not None:
             for text in self._fake.asked.notes():

@@ -25,7 +25,7 @@ def played(world_size: int, *arguments: str) -> Workload:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         rank = rank_command(command, world_size)
         result = run_captured(rank, Path(folder), fake=True, host_spans=False)
-        assert (result.exit_code, result.failure) == (0, ""), arguments
+        assert (result.exit_code, result.failure) == (0, ""), (arguments, result)
         return load_workload(Path(folder))
 
 

@@ -1,4 +1,4 @@
-"""A stack of linear layers in stages: python pipeline.py BACKEND DP MICROBATCHES ROWS WIDTH SCHEDULE... (a step each)."""
+"""A stack of linear layers in stages: python pipeline.py BACKEND none|ddp|fsdp DP MICROBATCHES ROWS WIDTH SCHEDULE... (a step each)."""
 
 # ruff: noqa: T201
 
@@ -13,26 +13,37 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-LAYERS = 4
-"""Linear layers of each rank."""
+NARROWER = 16
+"""So many times fewer features go from stage to stage than are inside."""
 
 
-def layers(count: int, width: int) -> nn.Sequential:
-    return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(count)))
+class Layer(nn.Module):
+    """Three products; a rank has two such layers."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width // NARROWER, width, bias=False)
+        self.inside = nn.Linear(width, width, bias=False)
+        self.down = nn.Linear(width, width // NARROWER, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(self.inside(self.up(x)))
 
 
-def schedule(name: str, width: int, batches: int, mesh: object, device: torch.device) -> object:
+def schedule(
+    name: str, way: str, width: int, batches: int, mesh: object, device: torch.device
+) -> object:
     group, rank, size = mesh["pp"].get_group(), mesh["pp"].get_local_rank(), mesh["pp"].size()
     turns = 2 if name == "Interleaved1F1B" else 1
-    dp = os.environ.get("DP_WAY")
     stages = []
     for turn in range(turns):
-        module = layers(LAYERS // turns, width).to(device, torch.bfloat16)
-        if dp == "fsdp":
+        module = nn.Sequential(*(Layer(width) for _ in range(2 // turns)))
+        module = module.to(device, torch.bfloat16)
+        if way == "fsdp":
             for layer in module:
                 fully_shard(layer, mesh=mesh["dp"])
             fully_shard(module, mesh=mesh["dp"])
-        elif dp == "ddp":
+        elif way == "ddp":
             module = DistributedDataParallel(module, process_group=mesh["dp"].get_group())
         index = rank + turn * size
         stages.append(pipelining.PipelineStage(module, index, turns * size, device, group=group))
@@ -40,17 +51,20 @@ def schedule(name: str, width: int, batches: int, mesh: object, device: torch.de
     return made(stages if turns > 1 else stages[0], batches, loss_fn=lambda y, t: (y * t).sum())
 
 
-def train(backend: str, dp: int, batches: int, rows: int, width: int, names: list[str]) -> None:
+def train(
+    backend: str, way: str, dp: int, batches: int, rows: int, width: int, names: list[str]
+) -> None:
     dist.init_process_group(backend)
     device = torch.device("cpu" if backend == "gloo" else f"cuda:{os.environ['LOCAL_RANK']}")
     world = dist.get_world_size()
     mesh = init_device_mesh(device.type, (world // dp, dp), mesh_dim_names=("pp", "dp"))
     is_last = mesh["pp"].get_local_rank() == mesh["pp"].size() - 1
     for name in names:
-        plan = schedule(name, width, batches, mesh, device)
+        plan = schedule(name, way, width, batches, mesh, device)
         stages = plan._stages if name.startswith("Inter") else [plan._stage]
         optimizer = torch.optim.SGD([p for s in stages for p in s.submod.parameters()], lr=1e-3)
-        x = torch.randn(batches * rows, width, device=device, dtype=torch.bfloat16)
+        x = torch.randn(batches * rows, width // NARROWER, device=device, dtype=torch.bfloat16)
+        x.requires_grad_()  # so that the first stage has as much to do as others
         losses: list[torch.Tensor] = []
         if dist.get_rank() < dp:
             plan.step(x)
@@ -64,5 +78,5 @@ def train(backend: str, dp: int, batches: int, rows: int, width: int, names: lis
 
 
 if __name__ == "__main__":
-    backend, *numbers = sys.argv[1:6]
-    train(backend, *map(int, numbers), sys.argv[6:])
+    backend, way, *numbers = sys.argv[1:7]
+    train(backend, way, *map(int, numbers), sys.argv[7:])
