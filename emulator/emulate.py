@@ -200,6 +200,7 @@ def _told(each: Emulated) -> dict[str, Any]:
     return {
         "rank": source.rank,
         "members": list(source.members),
+        **({"label": label} if (label := source.program.world.label) else {}),
         "operations": len(source.program.operations),
         "hbm_peak_bytes": each.hbm.peak_bytes,
         "speed": source.speed,

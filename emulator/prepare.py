@@ -70,6 +70,7 @@ def prepare(
             shared=costs,
             group_ids=ids,
             alike=each.alike,
+            label=each.program.world.label,
         )
         for each, ids in zip(classes, group_ids, strict=True)
     ]

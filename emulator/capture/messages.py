@@ -28,7 +28,9 @@ _ONE_STEP: Final = (
     "what ranks send each other crosses the boundaries of their steps, which were found in each by itself: all is one step; mark steps "
     "with trnprof.step"
 )
-_CUT_SHORT: Final = "ranks ended in different steps: only the {} step(s) that all of them ended are here"
+_CUT_SHORT: Final = (
+    "ranks ended in different steps: only the {} step(s) that all of them ended are here"
+)
 
 
 def is_receive(op: Operation) -> bool:
@@ -45,7 +47,9 @@ def joined(programs: Sequence[Workload]) -> Workload:
     paired = []
     for number, program in enumerate(made):
 
-        def crosses(call: CollectiveCall, number: int = number, program: Workload = program) -> bool:
+        def crosses(
+            call: CollectiveCall, number: int = number, program: Workload = program
+        ) -> bool:
             ranks = program.groups[call.group].ranks
             return {owner.get(ranks[call.root]), owner.get(ranks[call.target])} != {number}
 
@@ -147,7 +151,9 @@ def _with_common_steps(programs: Sequence[Workload]) -> list[Workload]:
             break
     else:
         return list(programs)
-    step = WorkloadStep(0, "step 0", programs[0].steps[-1].source if programs[0].steps else "forward")
+    step = WorkloadStep(
+        0, "step 0", programs[0].steps[-1].source if programs[0].steps else "forward"
+    )
     return [
         replace(
             program,

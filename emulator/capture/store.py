@@ -180,8 +180,10 @@ def seal_workload(
 
 
 def _as_batches(rows: Sequence[Row]) -> list[pa.RecordBatch]:
+    if not rows:
+        return []
     columns = dict(zip(WORKLOAD.names, zip(*rows, strict=True), strict=True))
-    return [to_batch(WORKLOAD, columns)] if rows else []
+    return [to_batch(WORKLOAD, columns)]
 
 
 def holds_workload(trace_dir: Path) -> bool:

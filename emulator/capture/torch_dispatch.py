@@ -170,10 +170,9 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
             self._sink(row)
         elif len(self.setup_rows) < _SETUP_ROWS:
             self.setup_rows.append(row)
-            if "message" in arguments.get("collective", ()):
-                spec = operator.collective
-                whole = _whole(operator, args, kwargs)
-                self._setup_messages.append((row, _at(whole, spec.reads + spec.writes)))
+            spec = operator.collective
+            if spec is not None and "message" in arguments["collective"]:
+                self._setup_messages.append((row, _at(args, spec.reads + spec.writes)))
 
     def take_setup_messages(self) -> list[Row]:
         """What was sent and received before the first forward: the other end may have begun by then."""

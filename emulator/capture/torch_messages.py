@@ -13,15 +13,13 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from trnprof.emulator.capture.peers import MOST_PLAYED, PeerEndedError, Peers, Siblings
 from trnprof.emulator.capture.torch_collectives import Asked, asked, spec_of
 from trnprof.emulator.capture.torch_groups import Groups, siblings
-from trnprof.emulator.capture.torch_known import Known, KnownValues, is_small
+from trnprof.emulator.capture.torch_known import KnownValues, is_small
 from trnprof.emulator.collectives.messages import SEND_RECV
-
-
 
 Ranks = tuple[int, ...]
 

@@ -135,7 +135,9 @@ class Objects:
             if messages is not None and messages.is_played(rank):
                 gathered[position] = messages.read_objects(kind, group, rank)
             elif rank != dist.get_rank():
-                self._note(f"{kind}: ranks that are not played were taken to give what this one gives")
+                self._note(
+                    f"{kind}: ranks that are not played were taken to give what this one gives"
+                )
                 if messages is not None:
                     messages.skip_objects(kind, group, rank)
 
@@ -154,5 +156,7 @@ class Objects:
         elif source != dist.get_rank():
             if messages is not None:
                 messages.skip_objects(kind, group, source)
-            self._note(f"{kind}: rank {source} is not played, and was taken to give what this one gives")
+            self._note(
+                f"{kind}: rank {source} is not played, and was taken to give what this one gives"
+            )
         return None

@@ -31,6 +31,7 @@ class Ranks:
         shared: costs that it shares with other classes of ranks; None: its own.
         group_ids: row of ``groups`` of each group; empty: as they are.
         alike: the groups with all siblings, which are the same for all ranks of the program; empty: as they are.
+        label: what it is among ranks that differ ("stage 1"), "" where that is not known.
         in_order: whether it issues operations and collectives of a group in the order of the program; else whichever is ready first.
         has_host: whether operations of the host are emulated too.
     """
@@ -43,6 +44,7 @@ class Ranks:
     shared: CollectiveCosts | None = None
     group_ids: tuple[int, ...] = ()
     alike: tuple[ProcessGroup, ...] = ()
+    label: str = ""
     in_order: bool = True
     has_host: bool = False
     _seen: Counter[int] = field(default_factory=Counter)
@@ -51,6 +53,10 @@ class Ranks:
     def count(self) -> int:
         """How many ranks it stands for."""
         return len(self.members or self.placement.chips)
+
+    def core_name(self, core: int) -> str:
+        """Name of the track of a core that one of its ranks has."""
+        return f"core {core} ({self.label})" if self.label else f"core {core}"
 
     @cached_property
     def costs(self) -> CollectiveCosts:

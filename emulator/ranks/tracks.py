@@ -128,6 +128,7 @@ def _own_rows(ranks: Ranks, base: int, chips: dict[int, int]) -> list[Row]:
     placement = ranks.placement
     chip, core = placement.chips[ranks.rank], placement.cores[ranks.rank]
     rows = track_rows(ranks.system, chip, core)
+    rows[CORE]["name"] = ranks.core_name(core)
     rows += [_stream(ranks, group, rows[CORE]) for group in range(len(ranks.groups))]
     if ranks.has_host:
         rows.append(_host_thread(ranks, rows[CORE]))
@@ -220,7 +221,7 @@ def _replicas(
             if rank == ranks.rank and is_first:
                 continue
             place = {"rank": rank, "chip": chip, "core": core}
-            names = {"name": f"core {core}", "sort_order": 1 + core}
+            names = {"name": ranks.core_name(core), "sort_order": 1 + core}
             above = repeat(base + CORE, parent_id=chip_tracks[chip], **names, **place)
             for lane in (*TRACK_OF_SERVER.values(), *(_lanes(ranks) if is_first else ())):
                 repeat(base + lane, parent_id=above, **place)
