@@ -18,6 +18,7 @@ from trnprof.emulator.capture.store import holds_workload, load_workload, save_w
 from trnprof.emulator.capture.torchrun import RankCommand, rank_command
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
+from trnprof.emulator.ranks.meetings import named_ranks
 from trnprof.emulator.ranks.placement import place_ranks
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
@@ -83,12 +84,22 @@ def record_command(
     _tell_world(rank)
     with undone(partial(_remove_if_nothing, directory)):
         result = run_captured(
-            rank, directory, fake=is_fake, steps=steps, host_spans=not timing.reproducible
+            rank,
+            directory,
+            fake=is_fake,
+            steps=steps,
+            host_spans=not timing.reproducible,
+            on_ranks=_tell_ranks,
         )
     workload = load_workload(directory) if result.captured else None
     if workload is None or not workload.operations:
         shutil.rmtree(directory, ignore_errors=True)
-        say(_why_nothing(rank.command, result, steps))
+        if workload is not None and workload.others:
+            say(
+                f"nothing was captured: the command ended with code {result.exit_code} before all ranks had ended a step"
+            )
+        else:
+            say(_why_nothing(rank.command, result, steps))
         is_stopped = result.exit_code > _SIGNALLED
         return result.exit_code if is_stopped else int(ExitCode.BAD_INPUT)
     if result.exit_code:
@@ -122,6 +133,11 @@ def _tell_world(rank: RankCommand) -> None:
     nodes = size // rank.local_size
     launcher = f"torchrun recognised ({nodes} x {rank.local_size} ranks), not run: "
     say(f"{launcher if rank.launched else ''}the program runs once, as rank 0 of {size}")
+
+
+def _tell_ranks(ranks: Sequence[int]) -> None:
+    """Which further ones are run."""
+    say(f"ranks differ (stages of a pipeline): the program runs for {named_ranks(ranks)} too")
 
 
 def _remove_if_nothing(directory: Path) -> None:

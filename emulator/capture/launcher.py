@@ -22,6 +22,7 @@ from trnprof.emulator.capture.launch_settings import (
 from trnprof.emulator.capture.peers import FOLDER, folder_of
 from trnprof.emulator.capture.rank_processes import run_world
 from trnprof.emulator.capture.rank_programs import seal_programs
+from trnprof.emulator.capture.store import STREAM_NAME
 from trnprof.emulator.capture.torchrun import RankCommand
 from trnprof.tracer.errors import CaptureError
 from trnprof.tracer.files import writing
@@ -106,7 +107,11 @@ def run_captured(
         take_state(trace_dir)
         raise CaptureError(f"cannot start {rank.command[0]}: {error.strerror or error}") from error
     size = rank.world_size or 1
-    codes = run_world(first, start, peers, size, on_ranks)
+    try:
+        codes = run_world(first, start, peers, size, on_ranks)
+    except CaptureError:
+        (trace_dir / STREAM_NAME).unlink(missing_ok=True)
+        raise
     return _result(trace_dir, peers, size, codes)
 
 

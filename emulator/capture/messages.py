@@ -38,6 +38,11 @@ def is_receive(op: Operation) -> bool:
     return op.collective is not None and op.collective.kind == SEND_RECV and not op.inputs
 
 
+def incomplete(step: int) -> str:
+    """The label of a step that the end of the program cut short."""
+    return f"step {step} (incomplete)"
+
+
 def joined(programs: Sequence[Workload]) -> Workload:
     """One workload of what was captured of each rank; the first is the main one."""
     if len(programs) == 1:
@@ -142,7 +147,7 @@ def _without_setup(programs: Sequence[Workload]) -> list[Workload]:
 
 def _with_common_steps(programs: Sequence[Workload]) -> list[Workload]:
     """The programs up to the last step that all of them ended; with one step, where a message begins in one step and ends in another."""
-    if not all(program.complete for program in programs):
+    if not all(program.complete and _whole(program) for program in programs):
         programs = _cut_short(programs)
     operations = [program.operations for program in programs]
     for message in _messages(programs):
@@ -165,13 +170,15 @@ def _with_common_steps(programs: Sequence[Workload]) -> list[Workload]:
     ]
 
 
+def _whole(program: Workload) -> bool:
+    return all(step.label != incomplete(step.step) for step in program.steps)
+
+
 def _cut_short(programs: Sequence[Workload]) -> list[Workload]:
     """Only the steps that each of them ended."""
-    whole = [
-        {step.step for step in program.steps if "incomplete" not in step.label}
-        for program in programs
-    ]
-    common = set.intersection(*whole)
+    common = set.intersection(
+        *({s.step for s in p.steps if s.label != incomplete(s.step)} for p in programs)
+    )
     note = _CUT_SHORT.format(len(common))
     return [
         replace(

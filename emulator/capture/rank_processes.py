@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from trnprof.emulator.capture.peers import MOST_PLAYED, groups_told, has_ended, 
 from trnprof.tracer.errors import CaptureError
 
 _PAUSE_S: Final = 0.03
+_GRACE_S: Final = 5.0
 _Process = subprocess.Popen[Any]
 
 
@@ -26,7 +29,7 @@ def run_world(
 ) -> dict[int, int]:
     """Wait for rank 0 and for all ranks that must be run for themselves.
 
-    As under torchrun, all are ended when one fails.
+    Where torchrun would end all when one fails, the others may go on for as long again: they do not wait for it, and may be behind it.
 
     Args:
         first: the process of rank 0.
@@ -43,6 +46,7 @@ def run_world(
     """
     running, codes = {0: first}, dict[int, int]()
     failed: list[int] = []
+    began, until = time.monotonic(), math.inf
     with _signals_left_to(running), _ended_with_us(running):
         while running:
             _wait(running, None if peers is None else _PAUSE_S)
@@ -52,7 +56,9 @@ def run_world(
                     has_ended(peers, rank)
                 if codes[rank] and not failed:
                     failed.append(rank)
-                    _end(running)
+                    until = 2 * time.monotonic() - began + _GRACE_S
+            if time.monotonic() > until:
+                _end(running)
             if peers is not None and not failed:
                 wanted = _wanted(peers, size, {*running, *codes}, bool(running))
                 if len(wanted) + len(running) + len(codes) > MOST_PLAYED:
@@ -106,6 +112,8 @@ def _ended_with_us(running: Mapping[int, _Process]) -> Iterator[None]:
         yield
     except BaseException:
         _end(running)
+        for process in running.values():
+            process.wait()
         raise
 
 

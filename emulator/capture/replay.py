@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from trnprof.emulator.capture.calls import from_first_step
-from trnprof.emulator.capture.messages import MESSAGE_KEYS, is_receive
+from trnprof.emulator.capture.messages import MESSAGE_KEYS, incomplete, is_receive
 from trnprof.emulator.workload import (
     CollectiveCall,
     Operation,
@@ -78,11 +78,6 @@ def _world(rows: Sequence[Row]) -> World:
     label = next((row.name for row in reversed(told) if row.name), "")
     members = next((row.arguments for row in reversed(told) if row.arguments), "[]")
     return World(told[0].step, told[0].source_line, tuple(json.loads(members)), label)
-
-
-def incomplete(step: int) -> str:
-    """The label of a step that the end of the program cut short."""
-    return f"step {step} (incomplete)"
 
 
 def _last_step_is_whole(rows: Sequence[Row]) -> bool:

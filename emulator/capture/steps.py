@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from trnprof.emulator.capture.replay import incomplete
+from trnprof.emulator.capture.messages import incomplete
 
 RANKS: Final = {"": 0, "optimizer": 1, "profiler": 2, "marker": 3}
 

@@ -170,7 +170,10 @@ class TorchCapture:
             yield
         finally:
             self.mode.is_paused = False
+        is_first = self.mode.state == "setup"
         self._guarded(self.begin)(False)
+        if is_first:
+            self._guarded(self._cut)("pipeline")
 
     def _group(self, index: int, group: ProcessGroup) -> None:
         self.log.world(torch.distributed.get_world_size(), torch.distributed.get_rank())
