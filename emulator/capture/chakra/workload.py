@@ -6,23 +6,18 @@ import gc
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from trnprof.emulator.capture.chakra import schema
-from trnprof.emulator.capture.chakra.alike import (
-    Meetings,
-    check_siblings,
-    compare,
-    guessed_siblings,
-    meet,
-)
+from trnprof.emulator.capture.chakra.alike import Meetings, guessed_siblings, meet
 from trnprof.emulator.capture.chakra.decode_kernel import ABSENT
 from trnprof.emulator.capture.chakra.groups import Groups, read_groups
 from trnprof.emulator.capture.chakra.messages import with_messages
+from trnprof.emulator.capture.chakra.programs import rank_programs
 from trnprof.emulator.capture.chakra.trace import ExecutionTrace, read_trace
 from trnprof.emulator.collectives.messages import ALL_GATHER, BARRIER, SEND_RECV
 from trnprof.emulator.given import COMPUTE, LOAD, ON_HOST, STORE, GivenCost, given_arguments, token
@@ -49,11 +44,11 @@ _EXPECTED: Final = "name the files of all ranks, or one and the JSON file of gro
 def read_workload(paths: Sequence[Path]) -> Workload:
     """The workload of execution traces, one a rank or one that stands for all, and of JSON files of groups among them.
 
-    Ranks have to do the same, each in its groups; the first is kept.
+    Ranks that do the same, each in its groups, are one program; those that do something else are ``others``.
 
     Raises:
-        ProfileError: a file that is damaged or no execution trace; ranks that differ, or are missing; groups that nothing describes; a
-            collective that is not emulated.
+        ProfileError: a file that is damaged or no execution trace; ranks that are missing; groups that nothing describes or that do not fit
+            together; a collective that is not emulated.
     """
     groups: dict[str, tuple[int, ...]] = {}
     files = []
@@ -74,12 +69,13 @@ def read_workload(paths: Sequence[Path]) -> Workload:
         return _workload(trace, World(world, rank), meetings)
     by_rank = dict(zip(ranks, files, strict=True))
     _check_ranks(by_rank, groups)
-    first = read_trace(by_rank[0])
-    meetings = meet(first, 0, groups, len(files))
-    for rank in range(1, len(files)):
-        compare(meetings, first, read_trace(by_rank[rank]), rank, groups, len(files))
-    check_siblings(first, meetings, len(files))
-    return _workload(first, World(len(files), 0), meetings)
+    programs = rank_programs(by_rank, groups)
+    is_one = len(programs) == 1
+    first, *others = (
+        _workload(p.trace, World(len(files), p.rank, () if is_one else p.members), p.meetings)
+        for p in programs
+    )
+    return replace(first, others=tuple(others))
 
 
 def _ranks_of(files: Sequence[Path]) -> list[int]:
@@ -213,7 +209,7 @@ class _Builder:
     measured: int = 0
     skipped: int = 0
     _plain: _Plain = field(init=False)
-    _group_ids: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _group_ids: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     _stands_for: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _tokens: dict[int, TensorRef] = field(default_factory=dict)
     _names: dict[bytes, str] = field(default_factory=dict)
@@ -317,7 +313,8 @@ class _Builder:
             self._check_size(node, nbytes)
             if met[0] == met[1]:
                 return None
-            return CollectiveCall(SEND_RECV, self._group(met, "pairs"), nbytes, 0, 1)
+            tag = f" {trace.value(node, schema.COMM_TAG)}" if self.meetings.has_tags else ""
+            return CollectiveCall(SEND_RECV, self._group(met, f"pairs{tag}"), nbytes, 0, 1)
         number = trace.value(node, schema.COMM_TYPE)
         name = schema.KINDS.get(number)
         if name is None:
@@ -337,7 +334,9 @@ class _Builder:
             self._check_size(node, nbytes)
         if len(met) == 1:
             return None
-        group = self._group(met, trace.group_name(node))
+        is_all = len(met) == self.world.size
+        called = "world" if is_all else f"group {self.meetings.group_name(met)}"
+        group = self._group(met, called)
         return CollectiveCall(name, group, nbytes * len(met) if name == ALL_GATHER else nbytes)
 
     def _check_size(self, node: int, nbytes: int) -> None:
@@ -345,8 +344,7 @@ class _Builder:
             raise self.trace.fail(node, f"communicates {nbytes} bytes (comm_size)")
 
     def _group(self, met: tuple[int, ...], name: str) -> int:
-        index = self._group_ids.setdefault(met, len(self.groups))
+        index = self._group_ids.setdefault((name, met), len(self.groups))
         if index == len(self.groups):
-            called = "world" if len(met) == self.world.size else f"group {name}"
-            self.groups.append(ProcessGroup(called, met, tuple(self.meetings.elsewhere[met])))
+            self.groups.append(ProcessGroup(name, met, tuple(self.meetings.elsewhere[met])))
         return index
