@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ _PS_PER_US: Final = 1_000_000
 _COMMUNICATION: Final = (schema.COMM_COLL, schema.COMM_SEND, schema.COMM_RECV)
 _NUMBER: Final = re.compile(r"[._-](\d{1,7})\.et$")
 _WHAT: Final = {schema.COMP: COMPUTE, schema.MEM_LOAD: LOAD, schema.MEM_STORE: STORE}
+_NO_COST: Final = GivenCost(COMPUTE)
 _EXPECTED: Final = "name the files of all ranks, or one and the JSON file of groups"
 
 
@@ -213,6 +214,7 @@ class _Builder:
     _stands_for: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _tokens: dict[int, TensorRef] = field(default_factory=dict)
     _names: dict[bytes, str] = field(default_factory=dict)
+    _arguments: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._plain = _plain(self.trace)
@@ -224,7 +226,7 @@ class _Builder:
         if kind in _COMMUNICATION and node not in self.received:
             call = self._collective(node, kind)
             if call is not None:
-                self._append(node, waits_for, GivenCost(COMPUTE), call)
+                self._append(node, waits_for, _NO_COST, call)
                 return
         cost = self._cost(node, kind)
         if cost is None:
@@ -249,6 +251,14 @@ class _Builder:
             )
         return found
 
+    def _arguments_of(self, cost: GivenCost) -> Mapping[str, Any]:
+        """Nodes of one cost share them: of a million nodes few differ."""
+        key = (cost.what, cost.flops, cost.nbytes, cost.duration_ps)
+        known = self._arguments.get(key)
+        if known is None:
+            known = self._arguments[key] = given_arguments(cost)
+        return known
+
     def _waits_for(self, node: int) -> list[int]:
         plain, known = self._plain, self._stands_for
         sources = plain.dependencies[plain.offsets[node] : plain.offsets[node + 1]]
@@ -269,7 +279,7 @@ class _Builder:
                 inputs=tuple(tokens[source] for source in dict.fromkeys(waits_for)),
                 outputs=(tokens[node],),
                 model_flops=cost.flops if cost.what == COMPUTE else 0.0,
-                arguments=given_arguments(cost),
+                arguments=self._arguments_of(cost),
                 collective=call,
             )
         )
