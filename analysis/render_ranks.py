@@ -76,7 +76,12 @@ def late_section(report: Mapping[str, Any]) -> list[str]:
         waiting = row["waiting_ranks"]
         named = f" ({', '.join(map(str, waiting))})" if len(waiting) <= MAX_NAMED else ""
         waited = f"{counted(len(waiting), 'rank')}{named} waited for it, {format_ns(row['waited_ns'])} in all at most"
-        text = f"rank {row['rank']} came {format_ns(row['late_ns'])} late to {' and '.join(row['collectives'])}; "
+        like = (
+            f" (and {counted(len(row['equal_ranks']), 'rank')} like it)"
+            if row["equal_ranks"]
+            else ""
+        )
+        text = f"rank {row['rank']}{like} came {format_ns(row['late_ns'])} late to {' and '.join(row['collectives'])}; "
         lines += wrapped(printable(text + (waited if waiting else _NOT_TRACED)), " ", "   ")
     if len(rows) > MAX_LATE:
         lines.append(f" … and {len(rows) - MAX_LATE} more: --json has them all")

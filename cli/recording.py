@@ -20,9 +20,10 @@ from trnprof.emulator.emulate import Emulation, Forecast, emulate
 from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.meetings import named_ranks
 from trnprof.emulator.ranks.placement import place_ranks
+from trnprof.emulator.ranks.ranks import check_engines
 from trnprof.emulator.system import System
 from trnprof.emulator.workload import Workload
-from trnprof.tracer.errors import CaptureError
+from trnprof.tracer.errors import CaptureError, TrnprofError
 from trnprof.tracer.manifest import create_trace_directory, trace_beside, write_manifest
 from trnprof.tracer.stopping import undone
 from trnprof.tracer.units import format_bytes, format_count, format_ns
@@ -73,13 +74,16 @@ def record_command(
         The command's own exit code, or 1 if that is 0 and a check failed; 2 if there was nothing to capture, unless a signal ended the command.
 
     Raises:
-        CaptureError: nothing can be run, or several ranks are to be run for real.
-        SystemDescriptionError: the ranks cannot be placed on the system.
+        CaptureError: nothing can be run, several ranks are to be run for real, what was captured cannot be emulated, or a machine without engines.
+        SystemDescriptionError: the ranks cannot be placed on the system, or a fault of a rank that is not there.
+        FabricError: a fault of a link or chip that is not there.
     """
+    check_engines(system)
     rank = rank_command(command, world_size)
     check_command(rank.command)
     is_fake = _is_fake(rank, fake)
     place_ranks(system, rank.world_size or 1, timing.placement, timing.lnc)
+    timing.faults.check_before(rank.world_size, system.topology)
     directory = create_trace_directory(output, force=force).resolve()
     _tell_world(rank)
     with undone(partial(_remove_if_nothing, directory)):
@@ -107,7 +111,13 @@ def record_command(
     if timing.reproducible:
         workload = without_paths(workload)
         save_workload(directory, workload)
-    found = _emulate_into(directory, output, workload, system, list(command), timing)
+    try:
+        found = _emulate_into(directory, output, workload, system, list(command), timing)
+    except TrnprofError as error:
+        kept = f"trnprof emulate {shlex.quote(str(output))} --system SYSTEM -o OTHER.trnprof"
+        raise CaptureError(
+            f"{error}; what the command did is recorded all the same: {kept}"
+        ) from error
     return result.exit_code or int(found)
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trnprof.emulator.hbm_peak import overflow_notes, peak_of
 from trnprof.emulator.prepare import Prepared, prepare
 from trnprof.emulator.ranks.faults import NO_FAULTS, Faults
 from trnprof.emulator.ranks.meetings import named_ranks
-from trnprof.emulator.ranks.placement import PACKED
+from trnprof.emulator.ranks.placement import PACKED, can_join_cores
 from trnprof.emulator.run_step import (
     Emulated,
     Progress,
@@ -165,10 +166,11 @@ def _details(workload: Workload, execution: str, progress: Progress) -> dict[str
     first, system = classes[0].ranks, progress.system
     placement = first.placement
     capacity = system.hbm_bytes_per_core * placement.lnc
-    fullest = max((each.hbm for each in classes), key=lambda hbm: hbm.peak_bytes)
+    fullest = max(classes, key=lambda each: each.hbm.peak_bytes)
+    peak = peak_of(fullest.source.program, fullest.hbm.at_peak)
     programs = (workload, *workload.others)
     notes = list(dict.fromkeys(note for program in programs for note in program.notes))
-    notes += [note for each in classes for note in _overflow(each, len(classes), capacity)]
+    notes += _overflow(classes, capacity)
     if not all(program.complete for program in programs):
         notes.append("the program ended before its capture was complete; what ran is here")
     count = len(placement.chips)
@@ -185,11 +187,7 @@ def _details(workload: Workload, execution: str, progress: Progress) -> dict[str
         "estimates": system.estimates,
         "operations": sum(len(program.operations) for program in programs),
         **progress.coverage.told(),
-        "hbm": {
-            "capacity_bytes": capacity,
-            "peak_bytes": fullest.peak_bytes,
-            "peak_by_role": fullest.peak_by_role,
-        },
+        "hbm": {"capacity_bytes": capacity, **peak.told()},
         "notes": notes,
     }
 
@@ -209,15 +207,23 @@ def _told(each: Emulated) -> dict[str, Any]:
     }
 
 
-def _overflow(each: Emulated, classes: int, capacity: int) -> list[str]:
-    """A note, if what a class keeps does not fit its memory."""
-    peak, placement = each.hbm.peak_bytes, each.ranks.placement
-    if peak <= capacity:
+def _overflow(classes: Sequence[Emulated], capacity: int) -> list[str]:
+    """Notes, if what a class keeps does not fit its memory: all of the first that exceeds it, how many others do."""
+    over = [each for each in classes if each.hbm.peak_bytes > capacity]
+    if not over:
         return []
+    first, placement = over[0], over[0].ranks.placement
+    system = first.ranks.system
     core = "one core" if placement.lnc == 1 else f"a logical core (LNC {placement.lnc})"
-    roles = ", ".join(f"{role} {format_bytes(n)}" for role, n in each.hbm.peak_by_role.items())
-    whose = f" of {named_ranks(each.source.members)}" if classes > 1 else ""
-    return [
-        f"does not fit: HBM{whose} peaks at {format_bytes(peak)}, {core} of {each.ranks.system.name} has "
-        f"{format_bytes(capacity)} ({format_bytes(peak - capacity)} too much); at the peak: {roles}; timed all the same"
-    ]
+    whose = f" of {named_ranks(first.source.members)}" if len(classes) > 1 else ""
+    can_double = placement.lnc == 1 and can_join_cores(system)
+    more = "--lnc 2, which gives a rank the HBM of two cores" if can_double else ""
+    peak = peak_of(first.source.program, first.hbm.at_peak)
+    notes = overflow_notes(peak, capacity, whose, f"{core} of {system.name}", more)
+    if over[1:]:
+        members = sorted(rank for each in over[1:] for rank in each.source.members)
+        most = max(each.hbm.peak_bytes for each in over[1:])
+        notes.append(
+            f"nor does that of {named_ranks(members)} fit: up to {format_bytes(most)} at the peak"
+        )
+    return notes

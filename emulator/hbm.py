@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +15,6 @@ from trnprof.emulator.workload import Operation, TensorRef
 
 _Change = tuple[int, int, int]
 """When in ps, by how many bytes, which storage."""
-_ROLES: Final = {
-    "parameter": "parameters",
-    "gradient": "gradients",
-    "optimizer_state": "optimizer state",
-    "activation": "activations",
-    "buffer": "buffers",
-    "input": "inputs",
-}
 
 
 @dataclass
@@ -35,23 +25,20 @@ class HbmOccupancy:
         live: bytes of every storage in HBM.
         occupied_bytes: their sum now.
         peak_bytes: the highest it has been.
-        peak_by_role: what lay there then, in bytes: parameters, gradients, optimizer state, activations, buffers, inputs; the
-            largest first.
+        at_peak: bytes of every storage that lay there then.
     """
 
     live: dict[int, int] = field(default_factory=dict)
     occupied_bytes: int = 0
     peak_bytes: int = 0
-    peak_by_role: dict[str, int] = field(default_factory=dict)
-    _roles: dict[int, str] = field(default_factory=dict)
+    at_peak: dict[int, int] = field(default_factory=dict)
 
     def start(self, resident: Sequence[TensorRef]) -> None:
         """What lies there before the first operation."""
         for ref in resident:
             self.live[ref.tensor] = ref.storage_nbytes
-            self._roles[ref.tensor] = ref.role
         self.occupied_bytes = self.peak_bytes = sum(self.live.values())
-        self._note_peak(self.live, [])
+        self.at_peak = dict(self.live)
 
     def advance(
         self,
@@ -68,9 +55,6 @@ class HbmOccupancy:
         only the storages that it reads and writes.
         """
         before = dict(self.live)
-        self._roles.update(
-            (r.tensor, r.role) for op in operations for r in (*op.inputs, *op.outputs)
-        )
         changes: list[_Change] = []
         for storage, nbytes in lowered.hbm_storages.items():
             if storage not in self.live:
@@ -93,19 +77,18 @@ class HbmOccupancy:
         levels = self.occupied_bytes + np.cumsum([c[1] for c in changes])
         if int(levels.max()) > self.peak_bytes:
             self.peak_bytes = int(levels.max())
-            self._note_peak(before, changes[: int(levels.argmax()) + 1])
+            self.at_peak = _after(before, changes[: int(levels.argmax()) + 1])
         self.occupied_bytes = int(levels[-1])
         last = np.append(times[1:] != times[:-1], True)
         return times[last], levels[last].astype(np.float64)
 
-    def _note_peak(self, before: Mapping[int, int], changes: Sequence[_Change]) -> None:
-        """What lies there once these changes were made to what lay there before."""
-        total: Counter[str] = Counter()
-        for storage, nbytes in before.items():
-            total[_ROLES[self._roles.get(storage, "activation")]] += nbytes
-        for _, nbytes, storage in changes:
-            total[_ROLES[self._roles.get(storage, "activation")]] += nbytes
-        self.peak_by_role = {role: nbytes for role, nbytes in total.most_common() if nbytes}
+
+def _after(before: Mapping[int, int], changes: Sequence[_Change]) -> dict[int, int]:
+    """What lies there once these changes were made to what lay there before."""
+    held = dict(before)
+    for _, nbytes, storage in changes:
+        held[storage] = held.get(storage, 0) + nbytes
+    return {storage: nbytes for storage, nbytes in held.items() if nbytes}
 
 
 def _finished_ps(

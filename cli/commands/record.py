@@ -8,12 +8,17 @@ from typing import Annotated
 import typer
 
 from trnprof.cli.options import (
+    DEGRADE,
     EDGES,
     EXECUTION,
+    FAIL,
+    FOLD,
     FORCE,
     INSTANCES,
     LNC,
     PLACEMENT,
+    SKEW,
+    SLOW,
     STRICT,
     STRICT_MEMORY,
     SYSTEM,
@@ -54,6 +59,11 @@ def record(
     lnc: Annotated[int | None, LNC] = None,
     execution: Annotated[Execution, EXECUTION] = Execution.FUSED,
     edges: Annotated[Edges | None, EDGES] = None,
+    slow: Annotated[list[str] | None, SLOW] = None,
+    skew: Annotated[list[str] | None, SKEW] = None,
+    degrade: Annotated[list[str] | None, DEGRADE] = None,
+    fail: Annotated[list[str] | None, FAIL] = None,
+    fold: Annotated[bool, FOLD] = True,
     strict: Annotated[float | None, STRICT] = None,
     strict_memory: Annotated[bool, STRICT_MEMORY] = False,
     reproducible: Annotated[
@@ -79,16 +89,20 @@ def record(
     machine = load_system(system).scaled(instances)
     window = parse_range(steps) if steps else None
     # after what is quickly refused: this import takes half a second
+    from trnprof.cli.faults import read_faults
     from trnprof.cli.recording import Timing, record_command
     from trnprof.cli.strict import Checks
 
+    faults = read_faults(slow or (), skew or (), degrade or (), fail or ())
     timing = Timing(
         execution.value,
         edges.value if edges else None,
         reproducible,
         placement,
         lnc,
-        checks=Checks(strict, strict_memory),
+        faults,
+        fold,
+        Checks(strict, strict_memory),
     )
     return record_command(
         command,

@@ -29,7 +29,7 @@ SCATTERS = frozenset(
 JOINS = frozenset(
     "cat stack constant_pad_nd slice_backward select_backward select_scatter slice_scatter repeat roll "
     "flip _unsafe_view_copy split_with_sizes_copy reflection_pad2d unbind_copy as_strided_scatter "
-    "repeat_interleave im2col col2im".split()
+    "repeat_interleave im2col col2im chunk_cat _chunk_cat all_gather_copy_in".split()
 )
 COPIES = frozenset("clone copy _to_copy contiguous".split())
 POOLS = frozenset(
@@ -114,16 +114,20 @@ def _descriptors(core: Core, op: Operation, rows: int) -> Stage:
 
 def _join(core: Core, op: Operation) -> OpPlan:
     """Bytes pass through SBUF once; no engine works on them."""
-    out = op.outputs[0]
+    outputs = op.outputs
+    if base_name(op.name) == "all_gather_copy_in":
+        # it returns its rank's part, which it fills, and the whole
+        outputs = (min(outputs, key=numel),)
+    out = max(outputs, key=numel)
     rows, columns = rows_and_columns(out)
     return OpPlan(
         "move",
         rows,
         columns,
-        max(1, math.ceil(out.nbytes / (128 * 8192))),
+        max(1, math.ceil(sum(each.nbytes for each in outputs) / (128 * 8192))),
         (),
         flat_accesses(op.inputs),
-        flat_accesses(op.outputs),
+        flat_accesses(outputs),
     )
 
 

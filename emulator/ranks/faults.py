@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from trnprof.emulator.fabric.build import build_fabric
 from trnprof.emulator.fabric.fabric import Fabric
 from trnprof.emulator.fabric.faults import degrade_link, fail_link
+from trnprof.emulator.fabric.topology import Topology
 from trnprof.tracer.errors import FabricError, SystemDescriptionError
 
 
@@ -79,6 +81,21 @@ class Faults:
                 raise SystemDescriptionError(
                     f"rank {rank} is late by {delay} ns: expected 0 or more"
                 )
+
+    def check_before(self, ranks: int | None, topology: Topology) -> None:
+        """Refuse what is not of this world before a program runs in it.
+
+        Args:
+            ranks: None where only the program knows.
+            topology: of the machine.
+
+        Raises:
+            SystemDescriptionError, FabricError: see ``check`` and ``links_of``.
+        """
+        least = 1 + max((*self.slow_ranks, *self.late_ns), default=0)
+        self.check(least if ranks is None else ranks, topology.chips)
+        if self.degraded or self.failed:
+            self.links_of(build_fabric(topology))
 
     def told(self) -> dict[str, object]:
         """For the manifest: what is wrong, under the names of the options."""

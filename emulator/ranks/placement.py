@@ -110,8 +110,13 @@ def place_ranks(
     )
 
 
+def can_join_cores(system: System) -> bool:
+    """Whether two cores of a system make a logical one."""
+    return system.core.name not in _SINGLE_CORES and system.chip.cores % 2 == 0
+
+
 def _checked_lnc(system: System, world_size: int, lnc: int | None) -> int:
-    can_join = system.core.name not in _SINGLE_CORES and system.chip.cores % 2 == 0
+    can_join = can_join_cores(system)
     if lnc is None:
         return 2 if world_size > 1 and can_join else 1
     if lnc not in (1, 2):

@@ -167,9 +167,20 @@ def check_costs(operations: Sequence[Operation], system: System) -> None:
     Raises:
         CaptureError: it did not.
     """
-    if system.machine.ways is not None and any(given_cost(op) is None for op in operations):
+    if any(given_cost(op) is None for op in operations):
+        check_engines(system)
+
+
+def check_engines(system: System) -> None:
+    """Refuse a machine of which no engines are known.
+
+    Raises:
+        CaptureError: it is ASTRA-sim's.
+    """
+    if system.machine.ways is not None:
         raise CaptureError(
-            f"{system.name}: ASTRA-sim's inputs describe no engines, so only Chakra execution traces (.et) run on it"
+            f"{system.name}: ASTRA-sim's inputs describe no engines, so only Chakra execution traces (.et) run on it "
+            "(trnprof emulate); record on a system such as trn2, and trnprof export --to chakra makes such traces of it"
         )
 
 

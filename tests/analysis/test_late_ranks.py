@@ -69,6 +69,7 @@ def test_only_those_whose_chain_leads_to_it_waited_for_a_late_rank() -> None:
             "late_ns": 400,
             "waiting_ranks": [0, 2],
             "waited_ns": 500,
+            "equal_ranks": [],
         },
         {
             "rank": 2,
@@ -76,6 +77,7 @@ def test_only_those_whose_chain_leads_to_it_waited_for_a_late_rank() -> None:
             "late_ns": 300,
             "waiting_ranks": [],
             "waited_ns": 0,
+            "equal_ranks": [],
         },
     ]
 

@@ -91,3 +91,12 @@ def test_files_of_astra_sim_that_make_no_sense(files: list[Path], tmp_path: Path
     assert "'magic' is not known here" in trnprof("emulate", *names).only_error
     system.write_text('{"roofline-enabled": 1}')
     assert "needs peak-perf" in trnprof("emulate", *names).only_error
+
+
+def test_a_machine_of_astra_sim_has_no_engines_to_record_on(tmp_path: Path) -> None:
+    network = "topology: [ Ring ]\nnpus_count: [ 4 ]\nbandwidth: [ 50 ]\nlatency: [ 500 ]\n"
+    (tmp_path / "n.yml").write_text(network)
+    (tmp_path / "s.json").write_text("{}")
+    done = trnprof("record", "--system", "n.yml,s.json", "--", "true", folder=tmp_path)
+    assert "ASTRA-sim's inputs describe no engines" in done.only_error
+    assert names_below(tmp_path) == ["n.yml", "s.json"]

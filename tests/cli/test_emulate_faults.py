@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -60,6 +61,32 @@ def test_ranks_that_differ_are_emulated_each(
         assert shown.code == 0, shown.err
     if len(ranks) < 16 and ranks != [0]:
         assert "rank 4" in trnprof("report", out).out
+
+
+def test_the_report_names_the_rank_that_others_waited_for(saved: Path, tmp_path: Path) -> None:
+    """Ranks 4 to 7 are a row; the sum waits for the last of them."""
+    out = tmp_path / "o.trnprof"
+    line = ("emulate", saved, "--system", SYSTEM, "-o", out, "--force")
+    assert trnprof(*line, "--skew", "rank=5:40us").code == 0
+    late = json.loads(trnprof("report", out, "--json").out)["late_ranks"]
+    assert late == [
+        {
+            "rank": 5,
+            "collectives": ["_c10d_functional::all_reduce"],
+            "late_ns": 40_000,
+            "waiting_ranks": [4, 6, 7],
+            "waited_ns": 120_000,
+            "equal_ranks": [],
+        }
+    ]
+    assert trnprof(*line, "--slow", "rank=5:0.5").code == 0
+    shown = trnprof("report", out).out
+    assert "rank 5 came " in shown
+    assert "late to _c10d_functional::all_reduce; 3 ranks (4, 6, 7) waited for it" in " ".join(
+        shown.split()
+    )
+    assert trnprof(*line).code == 0
+    assert json.loads(trnprof("report", out, "--json").out)["late_ranks"] == []
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,12 @@ def test_torchrun_is_recognised_and_its_ranks_are_placed(tmp_path: Path) -> None
             "512 ranks do not fit trn2: 16 chips of 4 logical cores (LNC 2) hold 64",
         ),
         (
+            ["--world-size", "4", "--slow", "rank=4:0.5"],
+            [PYTHON, PARALLEL],
+            "rank 4 is out of range; the program has ranks 0..3",
+        ),
+        (["--fail", "link=0-99"], [PYTHON, PARALLEL], "link '0-99': chips are 0..15"),
+        (
             ["--world-size", "4", "--placement", "nowhere"],
             [PYTHON, PARALLEL],
             "placement 'nowhere': expected packed, spread or a .csv file",
@@ -100,6 +106,40 @@ def test_a_world_that_the_program_does_not_fit(code: str, reason: str, tmp_path:
     assert reason in done.err.splitlines()[-1]
     assert len(done.err.splitlines()) == 2  # before it, which world is played
     assert names_below(tmp_path) == []
+
+
+def test_a_slow_rank_as_in_emulate(tmp_path: Path) -> None:
+    """Recorded with a slow rank and no folding, or emulated so afterwards: one and the same."""
+    first, second = tmp_path / "a.trnprof", tmp_path / "b.trnprof"
+    script = tmp_path / "ddp.py"
+    script.write_text(
+        "import torch\n"
+        "torch.distributed.init_process_group()\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512))\n"
+        "for _ in range(2):\n"
+        "    model(torch.ones(256, 512)).sum().backward()\n"
+    )
+    faults = ("--slow", "rank=2:0.5", "--no-fold")
+    line = ("record", "--system", "trn2", "--world-size", "4", *faults, "-o", first, "--")
+    assert trnprof(*line, PYTHON, script).code == 0
+    done = trnprof("emulate", first, "--system", "trn2", *faults, "-o", second)
+    assert done.code == 0
+    traces = [open_trace(path) for path in (first, second)]
+    assert traces[0].manifest["emulation"] == traces[1].manifest["emulation"]
+    assert traces[0].manifest["emulation"]["faults"] == {"slow": ["rank=2:0.5"]}
+    assert len(traces[0].manifest["emulation"]["rank_classes"]) == 4
+    assert "rank 2 came " in trnprof("report", first).out
+
+
+def test_what_cannot_be_emulated_is_recorded_all_the_same(tmp_path: Path) -> None:
+    """How many ranks there are, only the program knows."""
+    trace = tmp_path / "run.trnprof"
+    done = trnprof("record", "--slow", "rank=9:0.5", "-o", trace, "--", PYTHON, SCRIPTS / "mlp.py")
+    assert done.code == 2
+    assert "rank 9 is out of range; the program has ranks 0..0" in done.err.splitlines()[-1]
+    assert f"trnprof emulate {trace} --system" in done.err.splitlines()[-1]
+    again = trnprof("emulate", trace, "--system", "trn2", "-o", tmp_path / "again.trnprof")
+    assert again.code == 0
 
 
 def test_the_programs_own_exit_code_comes_through(tmp_path: Path) -> None:

@@ -282,8 +282,8 @@ def test_hbm_occupancy_follows_the_lifetimes(tmp_path: Path, execution: str) -> 
     assert {t: found.get(t) for t, _ in changes} == dict(changes)
     hbm = done.outcome.details["hbm"]
     assert (hbm["capacity_bytes"], hbm["peak_bytes"]) == (12_000_000_000, peak)
-    assert sum(hbm["peak_by_role"].values()) == peak
-    assert hbm["peak_by_role"]["parameters"] == WEIGHT.nbytes
+    assert sum(hbm["peak_by_category"].values()) == peak
+    assert hbm["peak_by_category"]["parameters"] == WEIGHT.nbytes
     assert (counters["timestamp_ns"].diff().drop_nulls() >= 0).all()
     assert (counters["value"] >= 2 * WEIGHT.nbytes).all()
 
@@ -291,7 +291,7 @@ def test_hbm_occupancy_follows_the_lifetimes(tmp_path: Path, execution: str) -> 
 def test_what_does_not_fit_is_said_and_timed_all_the_same(tmp_path: Path) -> None:
     huge = ref(0, 60_000, 60_000, role="parameter")  # 14.4 GB
     done = run(tmp_path / "t", program([op("relu_", [huge], [huge])], [huge]))
-    (note,) = done.outcome.details["notes"]
+    note = done.outcome.details["notes"][0]
     assert note.startswith("does not fit: HBM peaks at 14.4")
     assert "one core of trn2 has 12 GB" in note
     assert "2.4" in note

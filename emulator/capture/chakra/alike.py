@@ -1,4 +1,4 @@
-"""Do all ranks do the same, and in which groups each of them? Their execution traces side by side, one at a time."""
+"""Do two ranks do the same, and in which groups each of them? Their execution traces side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from trnprof.emulator.capture.chakra import schema
 from trnprof.emulator.capture.chakra.groups import Groups, members, recorded_groups
 from trnprof.emulator.capture.chakra.trace import ExecutionTrace
 from trnprof.emulator.fabric.fabric import I64
-from trnprof.tracer.errors import ProfileError
 
 _COMPARED: Final = (
     schema.IS_CPU_OP,
@@ -23,7 +22,7 @@ _COMPARED: Final = (
     schema.INVOLVED_DIM,
 )
 _COMMUNICATION: Final = (schema.COMM_SEND, schema.COMM_RECV, schema.COMM_COLL)
-_WAY_OUT: Final = "only ranks that do the same are emulated together; to emulate one for itself, name its file and a JSON file of groups alone"
+_WAY_OUT: Final = "each rank is in one group of a collective, and sends to one rank and receives from one in a node"
 
 
 @dataclass
@@ -33,51 +32,43 @@ class Meetings:
     Attributes:
         own: by node of the first rank, the ranks that it meets; of a send or receive its source and target.
         elsewhere: by those ranks, those that other ranks meet in the same nodes, in the order they were found.
+        names: what groups are called, by their ranks.
+        has_tags: messages of a pair of ranks are not received in the order in which they are sent: their tags tell them apart.
         durations_differ: whether the ranks were measured to take different times for the same.
     """
 
     own: dict[int, tuple[int, ...]] = field(default_factory=dict)
     elsewhere: dict[tuple[int, ...], dict[tuple[int, ...], None]] = field(default_factory=dict)
+    names: dict[tuple[int, ...], str] = field(default_factory=dict)
+    has_tags: bool = False
     durations_differ: bool = False
+
+    def group_name(self, met: tuple[int, ...]) -> str:
+        """What the ranks of one are called, or those that do what they do: the same for all these."""
+        return self.names.get(min(self.elsewhere[met]), "")
 
 
 def meet(trace: ExecutionTrace, rank: int, groups: Groups, world: int) -> Meetings:
     """With whom one rank communicates."""
     meetings = Meetings()
-    described = {**recorded_groups(trace), **groups}
-    for node in _communicating(trace).tolist():
-        met = _met(trace, node, rank, described, world)
+    for node, met in zip(communicating(trace), partners(trace, rank, groups, world), strict=True):
         meetings.own[node] = met
         meetings.elsewhere.setdefault(met, {met: None})
+        meetings.names.setdefault(met, trace.group_name(node))
     return meetings
 
 
-def compare(
-    meetings: Meetings,
-    first: ExecutionTrace,
-    other: ExecutionTrace,
-    rank: int,
-    groups: Groups,
-    world: int,
-) -> None:
-    """Check that another rank does what the first does, and add whom it meets.
+def partners(trace: ExecutionTrace, rank: int, groups: Groups, world: int) -> list[tuple[int, ...]]:
+    """Whom one rank meets in each node that communicates, in topological order.
 
     Raises:
-        ProfileError: it does something else.
+        ProfileError: a group that nothing describes, or ranks that are not there.
     """
-    _check_same(first, other, rank)
-    described = {**recorded_groups(other), **groups}
-    for node, same in zip(
-        _communicating(first).tolist(), _communicating(other).tolist(), strict=True
-    ):
-        met = _met(other, same, rank, described, world)
-        meetings.elsewhere[meetings.own[node]][met] = None
-    meetings.durations_differ |= bool(
-        (first.columns.duration_us[first.order] != other.columns.duration_us[other.order]).any()
-    )
+    described = {**recorded_groups(trace), **groups}
+    return [_met(trace, node, rank, described, world) for node in communicating(trace)]
 
 
-def check_siblings(trace: ExecutionTrace, meetings: Meetings, world: int) -> None:
+def check_siblings(trace: ExecutionTrace, meetings: Meetings) -> None:
     """Refuse ranks that are in several groups of one collective, or alone in a different one.
 
     Raises:
@@ -85,16 +76,21 @@ def check_siblings(trace: ExecutionTrace, meetings: Meetings, world: int) -> Non
     """
     for node, met in meetings.own.items():
         every = list(meetings.elsewhere[met])
-        is_pair = trace.columns.type[node] != schema.COMM_COLL
-        sizes = {len(ranks) for ranks in every}
-        sources = (
-            [ranks[0] for ranks in every] if is_pair else [r for group in every for r in group]
-        )
-        if len(sizes) > 1 or len(set(sources)) < len(sources):
+        if not fit_together(every, is_pair=trace.columns.type[node] != schema.COMM_COLL):
             raise trace.fail(
                 node,
                 f"joins other ranks in groups that do not fit together ({_few(every)}); {_WAY_OUT}",
             )
+
+
+def fit_together(every: Sequence[tuple[int, ...]], *, is_pair: bool) -> bool:
+    """Whether groups that do the same are of one size and share no rank; pairs no source and no target."""
+    if len({len(ranks) for ranks in every}) > 1:
+        return False
+    if is_pair:
+        return all(len(set(ends)) == len(every) for ends in zip(*every, strict=True))
+    members = [rank for ranks in every for rank in ranks]
+    return len(set(members)) == len(members)
 
 
 def _few(every: Sequence[tuple[int, ...]]) -> str:
@@ -113,10 +109,11 @@ def guessed_siblings(met: tuple[int, ...], groups: Groups) -> Iterator[tuple[int
             yield ranks
 
 
-def _communicating(trace: ExecutionTrace) -> I64:
-    """int64[k], indices of the nodes that communicate, in topological order."""
+def communicating(trace: ExecutionTrace) -> list[int]:
+    """Indices of the nodes that communicate, in topological order."""
     is_one = np.isin(trace.columns.type[trace.order], _COMMUNICATION)
-    return trace.order[is_one]
+    nodes: list[int] = trace.order[is_one].tolist()
+    return nodes
 
 
 def _met(
@@ -135,27 +132,15 @@ def _met(
     return source, target
 
 
-def _check_same(first: ExecutionTrace, other: ExecutionTrace, rank: int) -> None:
-    """Types, sizes and dependencies are equal, node by node in topological order."""
+def are_same(first: ExecutionTrace, other: ExecutionTrace) -> bool:
+    """Whether types, sizes and dependencies are equal, node by node in topological order."""
     if len(first) != len(other):
-        raise ProfileError(
-            f"{other.label} has {len(other)} nodes, {first.label} has {len(first)}: {_WAY_OUT}"
-        )
-    differs = first.columns.type[first.order] != other.columns.type[other.order]
+        return False
+    if (first.columns.type[first.order] != other.columns.type[other.order]).any():
+        return False
     one = first.columns.values[first.order][:, _COMPARED]
     two = other.columns.values[other.order][:, _COMPARED]
-    differs |= (one != two).any(1)
-    if not differs.any() and not np.array_equal(_edges(first), _edges(other)):
-        raise ProfileError(
-            f"{other.label}: nodes wait for others than those of {first.label} do; {_WAY_OUT}"
-        )
-    if differs.any():
-        place = int(np.flatnonzero(differs)[0])
-        node, counterpart = int(other.order[place]), int(first.order[place])
-        raise other.fail(
-            node,
-            f"differs from node {first.columns.id[counterpart]} of {first.label}; {_WAY_OUT}",
-        )
+    return not (one != two).any() and np.array_equal(_edges(first), _edges(other))
 
 
 def _edges(trace: ExecutionTrace) -> I64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from trnprof.emulator.capture.chakra import encode, schema
 from trnprof.emulator.capture.chakra.dataflow import Waits, waits_of
 from trnprof.emulator.collectives.messages import ALL_GATHER, BARRIER, PERMUTE, SEND_RECV
 from trnprof.emulator.given import LOAD, ON_HOST, STORE, given_cost
+from trnprof.emulator.ranks.classes import owners
 from trnprof.emulator.workload import CollectiveCall, Operation, Workload
 from trnprof.tracer.errors import CaptureError, OutputExistsError
 from trnprof.tracer.files import directory_beside
@@ -30,7 +32,7 @@ class ChakraSummary:
 
     Attributes:
         ranks: files.
-        nodes: of one rank.
+        nodes: of one rank, of several programs the most.
         groups: of ranks, beside that of all.
         nbytes: of all files.
         ragged: collectives whose ranks exchange different amounts, which a node cannot say: it has the sum.
@@ -52,24 +54,30 @@ def export_chakra(workload: Workload, output: Path, *, force: bool) -> ChakraSum
         WriteError: it could not be written.
     """
     _check_output(output, force=force)
-    writer = _Writer(workload)
-    if not any(writer.works):
+    group_ids: dict[tuple[int, ...], int] = {}
+    programs = (workload, *workload.others)
+    writers = [_Writer(program, group_ids, len(programs) == 1) for program in programs]
+    if not any(any(writer.works) for writer in writers):
         raise CaptureError("the workload holds no device operation: nothing to export")
     nbytes = 0
     with directory_beside(output, force=force) as folder:
-        for rank in range(workload.world.size):
-            content = writer.content(rank)
+        for rank, number in enumerate(owners(programs)):
+            content = writers[number].content(rank)
             (folder / f"{NAME}.{rank}.et").write_bytes(content)
             nbytes += len(content)
-        if writer.group_ids:
-            groups = {str(number): list(ranks) for ranks, number in writer.group_ids.items()}
+        if group_ids:
+            groups = {str(number): list(ranks) for ranks, number in group_ids.items()}
             (folder / GROUPS_NAME).write_text(json.dumps(groups) + "\n")
     return ChakraSummary(
         ranks=workload.world.size,
-        nodes=sum(writer.works),
-        groups=len(writer.group_ids),
+        nodes=max(sum(writer.works) for writer in writers),
+        groups=len(group_ids),
         nbytes=nbytes,
-        ragged=sum(bool(op.collective and op.collective.sent_bytes) for op in workload.operations),
+        ragged=sum(
+            bool(op.collective and op.collective.sent_bytes)
+            for program in programs
+            for op in program.operations
+        ),
     )
 
 
@@ -95,17 +103,21 @@ class _Writer:
     """Turns operations into nodes: operation i has the id 2 i, and what it receives 2 i + 1.
 
     Attributes:
-        workload: what is written.
+        workload: what is written, of the ranks of one program.
+        group_ids: numbers of groups of some ranks, of all programs.
+        is_alone: whether all ranks run this program: messages are then numbered by their operations, else by their ends.
         works: which operations have nodes.
         waits: for what.
-        group_ids: numbers of groups of some ranks.
     """
 
     workload: Workload
+    group_ids: dict[tuple[int, ...], int]
+    is_alone: bool
     works: list[bool] = field(init=False)
     waits: list[Waits] = field(init=False)
-    group_ids: dict[tuple[int, ...], int] = field(default_factory=dict)
     _common: list[bytes] = field(default_factory=list)
+    _tags: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """How many messages from one rank to another came before: both number them so."""
 
     def __post_init__(self) -> None:
         operations = self.workload.operations
@@ -128,6 +140,7 @@ class _Writer:
     def content(self, rank: int) -> bytes:
         """The file of a rank."""
         parts = list(self._common)
+        self._tags = Counter()
         for position, op in enumerate(self.workload.operations):
             if op.collective is not None:
                 parts[position] = self._communicating(position, op, op.collective, rank)
@@ -185,19 +198,23 @@ class _Writer:
         common: dict[int, int | bool | str] = {
             schema.IS_CPU_OP: False,
             schema.COMM_SIZE: call.nbytes,
-            schema.COMM_TAG: position,
         }
         if targets:
-            ends = {schema.COMM_SRC: rank, schema.COMM_DST: targets[0]}
+            ends = self._ends(position, rank, targets[0])
             sent = self._node(position, op, schema.COMM_SEND, common | ends)
         else:
             sent = self._node(position, op, schema.COMP, _work(0, 0))
         if sources:
-            ends = {schema.COMM_SRC: sources[0], schema.COMM_DST: rank}
+            ends = self._ends(position, sources[0], rank)
             received = self._node(position, op, schema.COMM_RECV, common | ends, is_second=True)
         else:
             received = self._node(position, op, schema.COMP, _work(0, 0), is_second=True)
         return sent + received
+
+    def _ends(self, position: int, source: int, target: int) -> dict[int, int]:
+        self._tags[source, target] += 1
+        tag = position if self.is_alone else self._tags[source, target]
+        return {schema.COMM_TAG: tag, schema.COMM_SRC: source, schema.COMM_DST: target}
 
     def _node(
         self,

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from trnprof.emulator.capture.chakra import schema
-from trnprof.emulator.capture.chakra.alike import (
-    Meetings,
-    check_siblings,
-    compare,
-    guessed_siblings,
-    meet,
-)
+from trnprof.emulator.capture.chakra.alike import Meetings, guessed_siblings, meet
 from trnprof.emulator.capture.chakra.decode_kernel import ABSENT
 from trnprof.emulator.capture.chakra.groups import Groups, read_groups
 from trnprof.emulator.capture.chakra.messages import with_messages
+from trnprof.emulator.capture.chakra.programs import rank_programs
 from trnprof.emulator.capture.chakra.trace import ExecutionTrace, read_trace
 from trnprof.emulator.collectives.messages import ALL_GATHER, BARRIER, SEND_RECV
 from trnprof.emulator.given import COMPUTE, LOAD, ON_HOST, STORE, GivenCost, given_arguments, token
@@ -43,17 +38,18 @@ _PS_PER_US: Final = 1_000_000
 _COMMUNICATION: Final = (schema.COMM_COLL, schema.COMM_SEND, schema.COMM_RECV)
 _NUMBER: Final = re.compile(r"[._-](\d{1,7})\.et$")
 _WHAT: Final = {schema.COMP: COMPUTE, schema.MEM_LOAD: LOAD, schema.MEM_STORE: STORE}
+_NO_COST: Final = GivenCost(COMPUTE)
 _EXPECTED: Final = "name the files of all ranks, or one and the JSON file of groups"
 
 
 def read_workload(paths: Sequence[Path]) -> Workload:
     """The workload of execution traces, one a rank or one that stands for all, and of JSON files of groups among them.
 
-    Ranks have to do the same, each in its groups; the first is kept.
+    Ranks that do the same, each in its groups, are one program; those that do something else are ``others``.
 
     Raises:
-        ProfileError: a file that is damaged or no execution trace; ranks that differ, or are missing; groups that nothing describes; a
-            collective that is not emulated.
+        ProfileError: a file that is damaged or no execution trace; ranks that are missing; groups that nothing describes or that do not fit
+            together; a collective that is not emulated.
     """
     groups: dict[str, tuple[int, ...]] = {}
     files = []
@@ -74,12 +70,13 @@ def read_workload(paths: Sequence[Path]) -> Workload:
         return _workload(trace, World(world, rank), meetings)
     by_rank = dict(zip(ranks, files, strict=True))
     _check_ranks(by_rank, groups)
-    first = read_trace(by_rank[0])
-    meetings = meet(first, 0, groups, len(files))
-    for rank in range(1, len(files)):
-        compare(meetings, first, read_trace(by_rank[rank]), rank, groups, len(files))
-    check_siblings(first, meetings, len(files))
-    return _workload(first, World(len(files), 0), meetings)
+    programs = rank_programs(by_rank, groups)
+    is_one = len(programs) == 1
+    first, *others = (
+        _workload(p.trace, World(len(files), p.rank, () if is_one else p.members), p.meetings)
+        for p in programs
+    )
+    return replace(first, others=tuple(others))
 
 
 def _ranks_of(files: Sequence[Path]) -> list[int]:
@@ -213,10 +210,11 @@ class _Builder:
     measured: int = 0
     skipped: int = 0
     _plain: _Plain = field(init=False)
-    _group_ids: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _group_ids: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     _stands_for: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _tokens: dict[int, TensorRef] = field(default_factory=dict)
     _names: dict[bytes, str] = field(default_factory=dict)
+    _arguments: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._plain = _plain(self.trace)
@@ -228,7 +226,7 @@ class _Builder:
         if kind in _COMMUNICATION and node not in self.received:
             call = self._collective(node, kind)
             if call is not None:
-                self._append(node, waits_for, GivenCost(COMPUTE), call)
+                self._append(node, waits_for, _NO_COST, call)
                 return
         cost = self._cost(node, kind)
         if cost is None:
@@ -253,6 +251,14 @@ class _Builder:
             )
         return found
 
+    def _arguments_of(self, cost: GivenCost) -> Mapping[str, Any]:
+        """Nodes of one cost share them: of a million nodes few differ."""
+        key = (cost.what, cost.flops, cost.nbytes, cost.duration_ps)
+        known = self._arguments.get(key)
+        if known is None:
+            known = self._arguments[key] = given_arguments(cost)
+        return known
+
     def _waits_for(self, node: int) -> list[int]:
         plain, known = self._plain, self._stands_for
         sources = plain.dependencies[plain.offsets[node] : plain.offsets[node + 1]]
@@ -273,7 +279,7 @@ class _Builder:
                 inputs=tuple(tokens[source] for source in dict.fromkeys(waits_for)),
                 outputs=(tokens[node],),
                 model_flops=cost.flops if cost.what == COMPUTE else 0.0,
-                arguments=given_arguments(cost),
+                arguments=self._arguments_of(cost),
                 collective=call,
             )
         )
@@ -317,7 +323,8 @@ class _Builder:
             self._check_size(node, nbytes)
             if met[0] == met[1]:
                 return None
-            return CollectiveCall(SEND_RECV, self._group(met, "pairs"), nbytes, 0, 1)
+            tag = f" {trace.value(node, schema.COMM_TAG)}" if self.meetings.has_tags else ""
+            return CollectiveCall(SEND_RECV, self._group(met, f"pairs{tag}"), nbytes, 0, 1)
         number = trace.value(node, schema.COMM_TYPE)
         name = schema.KINDS.get(number)
         if name is None:
@@ -337,7 +344,9 @@ class _Builder:
             self._check_size(node, nbytes)
         if len(met) == 1:
             return None
-        group = self._group(met, trace.group_name(node))
+        is_all = len(met) == self.world.size
+        called = "world" if is_all else f"group {self.meetings.group_name(met)}"
+        group = self._group(met, called)
         return CollectiveCall(name, group, nbytes * len(met) if name == ALL_GATHER else nbytes)
 
     def _check_size(self, node: int, nbytes: int) -> None:
@@ -345,8 +354,7 @@ class _Builder:
             raise self.trace.fail(node, f"communicates {nbytes} bytes (comm_size)")
 
     def _group(self, met: tuple[int, ...], name: str) -> int:
-        index = self._group_ids.setdefault(met, len(self.groups))
+        index = self._group_ids.setdefault((name, met), len(self.groups))
         if index == len(self.groups):
-            called = "world" if len(met) == self.world.size else f"group {name}"
-            self.groups.append(ProcessGroup(called, met, tuple(self.meetings.elsewhere[met])))
+            self.groups.append(ProcessGroup(name, met, tuple(self.meetings.elsewhere[met])))
         return index

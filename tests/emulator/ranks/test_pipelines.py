@@ -370,7 +370,11 @@ def test_memory_is_each_stages_own(tmp_path: Path) -> None:
     done = emulated(tmp_path / "t", replace(programs, others=(late,)))
     classes = done.outcome.details["rank_classes"]
     assert [c["hbm_peak_bytes"] for c in classes] == [4000, huge.nbytes + large.nbytes]
-    (note,) = done.outcome.details["notes"]
+    note, *more = done.outcome.details["notes"]
+    assert [text.split(":")[0] for text in more] == [
+        "largest at the peak of rank 1",
+        "to make it fit",
+    ]
     assert note.startswith("does not fit: HBM of rank 1 peaks at 14.4")
     counters = done.trace.counters.collect().join(
         done.trace.tracks.select("track_id", "rank"), on="track_id"
