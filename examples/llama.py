@@ -66,7 +66,9 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         """[batch, tokens, width] to the same."""
         batch, tokens, _ = x.shape
-        q, k, v = (w(x).view(batch, tokens, -1, self.head_width) for w in (self.wq, self.wk, self.wv))
+        q, k, v = (
+            w(x).view(batch, tokens, -1, self.head_width) for w in (self.wq, self.wk, self.wv)
+        )
         q, k = rotated(q, angles), rotated(k, angles)
         groups = q.shape[2] // k.shape[2]
         k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
