@@ -15,13 +15,13 @@ _OVERWRITES: Final = frozenset(
     "_foreach_copy_ _foreach_zero_".split()
 )
 """In-place operators that do not read what they overwrite."""
+_WRITES_UNTOLD: Final = {"fsdp::all_gather_copy_in": (1,)}
+"""Positions of arguments that an operator overwrites although its schema does not say so."""
 _NO_DATA: Final = frozenset(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted _unsafe_view lift_fresh "
     "detach_ set_ resize_ record_stream _make_dep_token".split()
 )
 """Operators that move no data although their schema does not say so."""
-_FILLS: Final = {"fsdp::all_gather_copy_in": ("all_gather_output",)}
-"""Arguments that are written without being read although the schema does not say so."""
 _SKIPPED_ARGUMENTS: Final = frozenset(
     "layout device pin_memory memory_format generator non_blocking implicit out self".split()
 )
@@ -72,19 +72,20 @@ def describe(func: Any) -> Operator:
     spec = spec_of(namespace, name)
     if spec is not None:
         return _collective(f"{namespace}::{name}", schema, spec)
-    filled = _FILLS.get(f"{namespace}::{name}", ())
-    written = [i for i, a in enumerate(schema.arguments) if _is_written(a) or a.name in filled]
+    full_name = name if namespace == "aten" else f"{namespace}::{name}"
+    untold = _WRITES_UNTOLD.get(full_name, ())
+    written = [i for i, a in enumerate(schema.arguments) if _is_written(a) or i in untold]
     positional = tuple(i for i in written if not schema.arguments[i].kwarg_only)
     returned = [r.alias_info for r in schema.returns]
     aliases = bool(returned) and all(a is not None and not a.is_write for a in returned)
     return Operator(
-        name=name if namespace == "aten" else f"{namespace}::{name}",
+        name=full_name,
         is_view=aliases
         or name in _NO_DATA
         or torch.Tag.inplace_view in func.tags
         or only_waits(namespace, name),
         writes=positional,
-        reads_not=positional if filled or name in _OVERWRITES else (),
+        reads_not=positional if name in _OVERWRITES else untold,
         writes_keywords=tuple(schema.arguments[i].name for i in written if i not in positional),
         arguments=tuple("" if a.name in _SKIPPED_ARGUMENTS else a.name for a in schema.arguments),
         is_composite=torch._C._dispatch_has_kernel_for_dispatch_key(

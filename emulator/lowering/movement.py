@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 
 from trnprof.emulator.core import Core
 from trnprof.emulator.cost import gpsimd_ps, pe_transpose_ps
-from trnprof.emulator.lowering.elementwise import base_name, instruction_ps, working_dtype
+from trnprof.emulator.lowering.elementwise import (
+    base_name,
+    elementwise_plan,
+    instruction_ps,
+    working_dtype,
+)
 from trnprof.emulator.lowering.plan import (
     GPSIMD,
     TENSOR,
@@ -29,8 +36,10 @@ SCATTERS = frozenset(
 JOINS = frozenset(
     "cat stack constant_pad_nd slice_backward select_backward select_scatter slice_scatter repeat roll "
     "flip _unsafe_view_copy split_with_sizes_copy reflection_pad2d unbind_copy as_strided_scatter "
-    "repeat_interleave im2col col2im chunk_cat _chunk_cat all_gather_copy_in".split()
+    "repeat_interleave im2col col2im _chunk_cat".split()
 )
+SHARDS = frozenset("fsdp::all_gather_copy_in fsdp::split_with_sizes_copy fsdp::chunk_cat".split())
+"""FSDP2 lays shards side by side to be gathered, takes apart what was gathered, lays gradients in chunks to be reduced."""
 COPIES = frozenset("clone copy _to_copy contiguous".split())
 POOLS = frozenset(
     "max_pool2d_with_indices avg_pool2d max_pool2d_with_indices_backward avg_pool2d_backward "
@@ -51,6 +60,8 @@ def plan_movement(core: Core, op: Operation) -> OpPlan | None:
         return _scatter(core, op)
     if name in JOINS:
         return _join(core, op)
+    if name in SHARDS:
+        return _repack(core, op)
     if name in COPIES and _transposes(op):
         return _transposed_copy(core, op)
     if name in POOLS:
@@ -114,20 +125,35 @@ def _descriptors(core: Core, op: Operation, rows: int) -> Stage:
 
 def _join(core: Core, op: Operation) -> OpPlan:
     """Bytes pass through SBUF once; no engine works on them."""
-    outputs = op.outputs
-    if base_name(op.name) == "all_gather_copy_in":
-        # it returns its rank's part, which it fills, and the whole
-        outputs = (min(outputs, key=numel),)
-    out = max(outputs, key=numel)
-    rows, columns = rows_and_columns(out)
+    return _moved(op.outputs[0], op.inputs, op.outputs)
+
+
+def _repack(core: Core, op: Operation) -> OpPlan:
+    """Each byte of the shards is read once and written once; a change of datatype is one vector pass, as that of ``_to_copy`` is.
+
+    ``all_gather_copy_in`` returns the whole buffer too, of which it has written its rank's part.
+    """
+    written = op.outputs
+    if op.name == "fsdp::all_gather_copy_in":
+        written = (min(op.outputs, key=numel),)
+    whole = max((*op.inputs, *written), key=numel)
+    if all(ref.dtype == whole.dtype for ref in (*op.inputs, *written)):
+        return _moved(whole, op.inputs, written)
+    rows, columns = rows_and_columns(whole)
+    return replace(elementwise_plan(core, op, "1", numel(whole), rows, columns), form="producer")
+
+
+def _moved(whole: TensorRef, reads: Iterable[TensorRef], writes: Iterable[TensorRef]) -> OpPlan:
+    """Tensors read and written as they are, in pieces of the one that holds all of them."""
+    rows, columns = rows_and_columns(whole)
     return OpPlan(
         "move",
         rows,
         columns,
-        max(1, math.ceil(sum(each.nbytes for each in outputs) / (128 * 8192))),
+        max(1, math.ceil(whole.nbytes / (128 * 8192))),
         (),
-        flat_accesses(op.inputs),
-        flat_accesses(outputs),
+        flat_accesses(reads),
+        flat_accesses(writes),
     )
 
 

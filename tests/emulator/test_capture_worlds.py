@@ -9,6 +9,7 @@ import pytest
 from tests.emulator.distributed import calls, kinds, played
 from tests.emulator.ranks.worlds import run
 
+from trnprof.emulator.lowering.registry import plan_operation
 from trnprof.emulator.system import load_system
 
 pytest.importorskip("torch")
@@ -52,6 +53,24 @@ def test_fsdp2_gathers_each_layer_and_scatters_its_gradient(
         assert backward.count(("reduce_scatter", "world", HEAD * 4)) == 1
         assert len(backward) == LAYERS * (1 if keeps else 2) + 1
         assert not kinds(workload, step, "optimizer")
+
+
+def test_fsdp2_packs_its_own_shards_only() -> None:
+    """A block is laid into its rank's part of the buffer, 1/64 of it, and taken apart whole: both read and write as many bytes."""
+    workload = played(RANKS, "parallel.py", "fsdp2")
+    operations = [op for op in workload.operations if op.step == 1]
+    nbytes = {
+        "fsdp::all_gather_copy_in": BLOCK * 4 // RANKS,
+        "fsdp::split_with_sizes_copy": BLOCK * 4,
+    }
+    for name, expected in nbytes.items():
+        found = [plan_operation(ULTRA.core, op) for op in operations if op.name == name]
+        both = [tuple(sum(a.nbytes for a in way) for way in (p.reads, p.writes)) for p in found]
+        assert both.count((expected, expected)) == 2 * LAYERS
+        assert len(found) == 2 * LAYERS + 1  # and the head, once
+    chunked = [op for op in operations if op.name == "fsdp::chunk_cat"]
+    assert [sum(ref.nbytes for ref in op.inputs) for op in chunked].count(BLOCK * 4) == LAYERS
+    assert all(plan_operation(ULTRA.core, op).exact for op in operations)
 
 
 def test_fsdp1_gathers_flat_parameters() -> None:

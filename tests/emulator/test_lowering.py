@@ -441,6 +441,40 @@ def test_joins_move_bytes_and_work_nothing() -> None:
     assert sum(a.nbytes for a in plan(op("stack", [parts[0]] * 3, [out])).reads) == parts[0].nbytes
 
 
+def moved(lowered: OpPlan) -> tuple[int, int]:
+    """Bytes read and written."""
+    return sum(a.nbytes for a in lowered.reads), sum(a.nbytes for a in lowered.writes)
+
+
+def test_shards_of_fsdp_are_moved_once() -> None:
+    """Two parameters, 6 x 5 and 7, over 4 ranks: shards of 2 x 5 and 2 elements (padded), 12 a rank, 48 gathered."""
+    shards = [ref(0, 10, role="parameter"), ref(1, 2, role="parameter")]
+    buffer, own = ref(2, 48), ref(2, 12, storage=192)
+    packed = plan(op("fsdp::all_gather_copy_in", shards, [buffer, own]))
+    assert moved(packed) == (48, 48)  # its own part of the buffer, not the whole
+    alone = plan(op("fsdp::all_gather_copy_in", shards, [ref(2, 12)]))  # a world of one rank
+    assert moved(alone) == (48, 48)
+
+    gathered, whole = ref(2, 4, 12), [ref(3, 4, 10), ref(4, 4, 2)]
+    taken_apart = plan(op("fsdp::split_with_sizes_copy", [gathered], whole, dim=1))
+    assert moved(taken_apart) == (192, 192)
+
+    gradients = [ref(5, 6, 5, role="gradient"), ref(6, 7, role="gradient")]
+    chunks = plan(op("fsdp::chunk_cat", gradients, [ref(7, 4, 12)], dim=0, num_chunks=4))
+    assert moved(chunks) == (37 * 4, 192)  # what it pads is written, but comes from nowhere
+    assert not any(p.stages for p in (packed, alone, taken_apart, chunks))
+    assert all(p.exact for p in (packed, alone, taken_apart, chunks))
+
+
+def test_chunks_of_another_datatype_take_a_vector_pass_as_a_cast_does() -> None:
+    gradient = ref(0, 1000, 64, dtype="bfloat16", role="gradient")
+    chunks = plan(op("fsdp::chunk_cat", [gradient], [ref(1, 8, 8000)], dim=0, num_chunks=8))
+    cast = plan(op("_to_copy", [gradient], [ref(1, 1000, 64)]))
+    assert work_ns(chunks) == work_ns(cast) == near(Vector=pass_ns(64_000, 1, VECTOR_GHZ))
+    assert moved(chunks) == (128_000, 256_000)
+    assert chunks.exact
+
+
 def test_pooling_is_one_pass_a_kernel_position() -> None:
     image, out = ref(0, 2, 8, 32, 32), ref(1, 2, 8, 16, 16)
     n = 2 * 8 * 16 * 16
