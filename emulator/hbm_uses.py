@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trnprof.emulator.lowering.elementwise import base_name
-from trnprof.emulator.lowering.movement import COPIES, JOINS
+from trnprof.emulator.lowering.movement import COPIES, JOINS, SHARDS
 from trnprof.emulator.workload import Operation, TensorRef, Workload
 
 PARAMETERS: Final = "parameters"
@@ -24,7 +24,7 @@ _KEPT: Final = {
     "optimizer_state": OPTIMIZER_STATE,
     "buffer": BUFFERS,
 }
-_MOVES: Final = JOINS | COPIES | {"zero", "fill"}
+_MOVES: Final = JOINS | SHARDS | COPIES | {"zero", "fill"}
 _SCALES: Final = frozenset(("mul", "div"))
 """What is exchanged may be multiplied on its way: gradients by one over the number of ranks."""
 

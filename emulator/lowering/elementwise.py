@@ -85,8 +85,8 @@ CODES: dict[str, str] = {
 
 
 def base_name(name: str) -> str:
-    """The operator without its foreach prefix, FSDP's namespace and in-place suffix: ``_foreach_addcmul_`` is ``addcmul``."""
-    name = name.removeprefix("fsdp::").removeprefix("_foreach_")
+    """The operator without its foreach prefix and in-place suffix: ``_foreach_addcmul_`` is ``addcmul``."""
+    name = name.removeprefix("_foreach_")
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
