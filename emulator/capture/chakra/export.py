@@ -47,11 +47,15 @@ def export_chakra(workload: Workload, output: Path, *, force: bool) -> ChakraSum
     """Write a workload as the directory of its execution traces: ``workload.0.et``, …, and ``groups.json`` if it has groups of some ranks.
 
     Raises:
-        CaptureError: nothing in it computes or communicates.
+        CaptureError: nothing in it computes or communicates, or its ranks do different things.
         OutputExistsError: the directory is there and may not be replaced.
         WriteError: it could not be written.
     """
     _check_output(output, force=force)
+    if workload.others:
+        raise CaptureError(
+            "the ranks of this workload do different things (stages of a pipeline): only one program for all ranks can be exported so"
+        )
     writer = _Writer(workload)
     if not any(writer.works):
         raise CaptureError("the workload holds no device operation: nothing to export")
