@@ -118,7 +118,7 @@ def test_the_programs_own_exit_code_comes_through(tmp_path: Path) -> None:
 
 
 STAGES = """
-import sys, torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 from torch.distributed import pipelining
 
 dist.init_process_group()
@@ -131,7 +131,7 @@ for step in range(2):
     x = torch.randn(8, 64)
     schedule.step(x) if rank == 0 else schedule.step(target=x)
     if step == 1 and rank == 1:
-        sys.exit(5)
+        os._exit(5)
     optimizer.step()
 """
 
