@@ -161,7 +161,8 @@ def without_paths(workload: Workload) -> Workload:
     operations = tuple(
         replace(op, source_file=Path(op.source_file).name) for op in workload.operations
     )
-    return replace(workload, operations=operations)
+    others = tuple(map(without_paths, workload.others))
+    return replace(workload, operations=operations, others=others)
 
 
 def _why_nothing(

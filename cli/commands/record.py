@@ -41,7 +41,7 @@ def record(
         typer.Option(
             "--world-size",
             min=1,
-            help="Ranks of a distributed program: it runs once, as rank 0 of so many. torchrun's own numbers need no option.",
+            help="Ranks of a distributed program: it runs as rank 0 of so many. torchrun's own numbers need no option.",
         ),
     ] = None,
     fake: Annotated[
@@ -77,7 +77,8 @@ def record(
     The command's output and exit code come through. Recorded are the aten operations of forward, backward and
     optimizer, or what JAX compiles for each device; each is lowered to engine and DMA tasks of one NeuronCore and scheduled. A
     distributed program (--world-size, or torchrun as the command) runs as its rank 0 alone, in a world of process groups that answer
-    at once; its collectives are timed on the links of the system, and all ranks are taken to do the same.
+    at once; its collectives are timed on the links of the system, and all ranks are taken to do the same, but for stages of a pipeline, which
+    are run beside it.
 
     Example: trnprof record --system trn2 -o run.trnprof -- python train.py --epochs 1
 

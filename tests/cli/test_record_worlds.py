@@ -155,3 +155,60 @@ def test_the_programs_own_exit_code_comes_through(tmp_path: Path) -> None:
     done = trnprof("record", "--world-size", "4", "-o", trace, "--", sys.executable, script)
     assert done.code == 7
     assert open_trace(trace).steps.height == 1
+
+
+STAGES = """
+import os, torch, torch.distributed as dist
+from torch.distributed import pipelining
+
+dist.init_process_group()
+rank = dist.get_rank()
+model = torch.nn.Linear(64, 64)
+stage = pipelining.PipelineStage(model, rank, 2, torch.device("cpu"))
+schedule = pipelining.ScheduleGPipe(stage, 2, loss_fn=lambda y, t: (y - t).sum())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    x = torch.randn(8, 64)
+    schedule.step(x) if rank == 0 else schedule.step(target=x)
+    if step == 1 and rank == 1:
+        os._exit(5)
+    optimizer.step()
+"""
+
+
+def test_stages_are_run_beside_rank_0_and_one_that_fails_leaves_whole_steps(tmp_path: Path) -> None:
+    script, trace = tmp_path / "stages.py", tmp_path / "run.trnprof"
+    script.write_text(STAGES)
+    command = (*LAUNCHER, "--nproc-per-node=2", script)
+    done = trnprof("record", "--system", "trn2-ultra", "-o", trace, "--", *command)
+    assert done.code == 5
+    first, second, third = done.err.splitlines()[:3]
+    assert first.endswith("the program runs once, as rank 0 of 2")
+    assert second == (
+        "trnprof: ranks differ (stages of a pipeline): the program runs for rank 1 too"
+    )
+    assert "the command ended with code 5" in third
+    assert "only the 1 step(s) that all of them ended are here" in done.err
+    opened = open_trace(trace)
+    assert opened.steps["rank"].sort().to_list() == [0, 1]
+    assert not [name for name in names_below(trace) if name.startswith("ranks")]
+    assert [other.world.rank for other in load_workload(trace).others] == [1]
+    printed = trnprof("view", "--print", trace).out
+    assert "(stage 0)" in printed
+    assert "(stage 1)" in printed
+    exported = trnprof("export", trace, "--to", "chakra", "-o", tmp_path / "et")
+    assert "do different things (stages of a pipeline)" in exported.only_error
+    again = trnprof("emulate", trace, "--system", "trn2", "-o", tmp_path / "other.trnprof")
+    assert again.code == 0
+
+
+def test_too_many_ranks_that_differ_are_refused(tmp_path: Path) -> None:
+    code = (
+        "import torch, torch.distributed as dist; dist.init_process_group(); x = torch.ones(4, 4); "
+        "y = torch.nn.Linear(4, 4)(x); dist.send(y, 1); dist.recv(x, 1)"
+    )
+    line = ("record", "--system", "trn2-ultra", "--world-size", "65", "-o", "out")
+    done = trnprof(*line, "--", PYTHON, "-c", code, folder=tmp_path)
+    assert done.code == 2
+    assert "65 ranks do each something else, 64 can be run side by side" in done.err
+    assert names_below(tmp_path) == []

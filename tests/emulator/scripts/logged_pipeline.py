@@ -51,8 +51,8 @@ def logged(arguments: list[str]) -> list[list[Any]]:
             if finds in vars(kind):
                 setattr(kind, finds, without_rows(getattr(kind, finds), log))
         kind.step = with_rows(kind.step, log, rows)
-    way, *numbers = arguments[:5]
-    pipeline.train("gloo", way, *map(int, numbers), arguments[5:])
+    ways, *numbers = arguments[:5]
+    pipeline.train("gloo", ways.split(","), *map(int, numbers), arguments[5:])
     return rows
 
 

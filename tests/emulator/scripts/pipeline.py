@@ -1,4 +1,7 @@
-"""A stack of linear layers in stages: python pipeline.py BACKEND none|ddp|fsdp DP MICROBATCHES ROWS WIDTH SCHEDULE... (a step each)."""
+"""A stack of linear layers in stages: python pipeline.py BACKEND WAYS DP MICROBATCHES ROWS WIDTH SCHEDULE...
+
+A step for each schedule, in which stages are none, ddp or fsdp: the ways in turn, with commas between them.
+"""
 
 # ruff: noqa: T201
 
@@ -52,14 +55,15 @@ def schedule(
 
 
 def train(
-    backend: str, way: str, dp: int, batches: int, rows: int, width: int, names: list[str]
+    backend: str, ways: list[str], dp: int, batches: int, rows: int, width: int, names: list[str]
 ) -> None:
     dist.init_process_group(backend)
     device = torch.device("cpu" if backend == "gloo" else f"cuda:{os.environ['LOCAL_RANK']}")
     world = dist.get_world_size()
     mesh = init_device_mesh(device.type, (world // dp, dp), mesh_dim_names=("pp", "dp"))
     is_last = mesh["pp"].get_local_rank() == mesh["pp"].size() - 1
-    for name in names:
+    for number, name in enumerate(names):
+        way = ways[number % len(ways)]
         plan = schedule(name, way, width, batches, mesh, device)
         stages = plan._stages if name.startswith("Inter") else [plan._stage]
         optimizer = torch.optim.SGD([p for s in stages for p in s.submod.parameters()], lr=1e-3)
@@ -78,5 +82,5 @@ def train(
 
 
 if __name__ == "__main__":
-    backend, way, *numbers = sys.argv[1:7]
-    train(backend, way, *map(int, numbers), sys.argv[7:])
+    backend, ways, *numbers = sys.argv[1:7]
+    train(backend, ways.split(","), *map(int, numbers), sys.argv[7:])

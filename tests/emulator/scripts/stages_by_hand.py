@@ -1,4 +1,7 @@
-"""Two stages without torch.distributed.pipelining, inference only: python stages_by_hand.py [BACKEND]; other ranks do nothing for them."""
+"""Messages from one rank to another without torch.distributed.pipelining: python stages_by_hand.py stages|ring.
+
+``stages``: inference in two ranks. ``ring``: each rank sends to the next one and receives from the one before.
+"""
 
 # ruff: noqa: T201
 
@@ -40,7 +43,17 @@ def stages(rank: int) -> None:
             print(tuple(model(x).shape), flush=True)
 
 
+def ring(rank: int) -> None:
+    size = dist.get_world_size()
+    y = nn.Linear(WIDTH, WIDTH)(torch.ones(BATCHES, WIDTH))
+    x = torch.empty_like(y)
+    request = dist.isend(y, (rank + 1) % size)
+    dist.irecv(x, (rank - 1) % size).wait()
+    request.wait()
+    print(tuple(x.shape))
+
+
 if __name__ == "__main__":
-    dist.init_process_group(sys.argv[1] if len(sys.argv) > 1 else "nccl")
+    dist.init_process_group()
     with torch.no_grad():
-        stages(dist.get_rank())
+        {"stages": stages, "ring": ring}[sys.argv[1]](dist.get_rank())
