@@ -213,6 +213,49 @@ def test_a_world_that_is_not_the_programs_is_refused(tmp_path: Path) -> None:
     assert "--world-size 4, but the program has 8 JAX devices" in take_state(tmp_path)[1]
 
 
+def test_a_transformer_on_64_devices_is_what_xla_counts() -> None:
+    """8 data x 8 tensor parallel, 4 layers, the shape of the program in which XLA was once counted to leave 16 all-reduces of its own."""
+    layers, width, hidden, length, rows = 4, 256, 1024, 64, 16 // 8  # of scripts/jax_transformer.py
+    with TemporaryDirectory() as folder:
+        done = started(Path(folder), "jax_transformer.py", fake=True, world_size=64)
+        assert done.returncode == 0, done.stderr
+        assert seal_workload(Path(folder))
+        workload = load_workload(Path(folder))
+    tokens = rows * length
+    qkv, rest = 3 * width**2, width**2 + 3 * width * hidden
+    # two products back for each forward, but what enters the first layer has no gradient; scores and values of one head
+    products = 2 * tokens * (3 * layers * (qkv + rest) - qkv) // 8
+    attention = 3 * layers * 2 * 2 * rows * length**2 * (width // 8)
+    flops = sum(op.model_flops for op in of_step(workload, 1))
+    assert flops == products + attention
+    assert workload.world.size == 64
+    assert {(g.name, len(g.ranks), len(g.siblings)) for g in workload.groups} == {
+        ("dp", 8, 8),
+        ("tp", 8, 8),
+    }
+    sizes = [qkv, width**2, *3 * [width * hidden]]
+    weights = Counter({2 * size // 8: layers * sizes.count(size) for size in sizes})
+    activations = 2 * tokens * width
+    assert exchanged(workload, 1) == {
+        ("forward", "all_reduce", "tp", activations): 2 * layers,
+        # of gate and up each, and of what went into the attention of all but the first
+        ("backward", "all_reduce", "tp", activations): 2 * layers + layers - 1,
+        **{("backward", "all_reduce", "dp", n): count for n, count in weights.items()},
+        ("forward", "all_reduce", "dp", 4): 1,
+    }
+    counted = subprocess.run(
+        [sys.executable, str(SCRIPTS / "jax_transformer.py"), "count"],
+        env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=64"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    theirs, sums = map(int, counted.stdout.split())
+    assert flops < theirs < 1.06 * flops  # with those of elementwise operations
+    # the CPU compiler adds before it sums, gate and up, and joins all of the data parallel ones
+    assert sums == 2 * layers + layers + layers - 1 + 1 == 16
+
+
 def test_it_is_emulated_with_its_ranks(tmp_path: Path) -> None:
     _, workload = run("jax_train.py", "3")
     trace = create_trace_directory(tmp_path / "run.trnprof", force=False)
