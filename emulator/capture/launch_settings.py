@@ -33,6 +33,7 @@ class Settings:
         host_spans: keep spans of the host's wall clock too.
         world_size: ranks of the world whose rank 0 this process plays, None if it plays none.
         local_size: ranks of it on each node: the devices that a program sees.
+        moe_load: load of experts on fake tensors: uniform, zipf:EXPONENT, or the path of a file.
     """
 
     trace_dir: Path
@@ -41,6 +42,7 @@ class Settings:
     host_spans: bool = True
     world_size: int | None = None
     local_size: int = 1
+    moe_load: str = "uniform"
 
     def to_json(self) -> str:
         """The value of the environment variable."""
@@ -52,6 +54,7 @@ class Settings:
                 "host_spans": self.host_spans,
                 "world_size": self.world_size,
                 "local_size": self.local_size,
+                "moe_load": self.moe_load,
             }
         )
 
@@ -67,6 +70,7 @@ class Settings:
             values["host_spans"],
             values["world_size"],
             values["local_size"],
+            values["moe_load"],
         )
 
 

@@ -21,6 +21,7 @@ from trnprof.emulator.capture.launch_settings import (
     prepare_state,
     take_state,
 )
+from trnprof.emulator.capture.moe_load import UNIFORM
 from trnprof.emulator.capture.store import seal_workload
 from trnprof.emulator.capture.torchrun import RankCommand
 from trnprof.tracer.errors import CaptureError
@@ -53,6 +54,7 @@ def run_captured(
     fake: bool = False,
     steps: tuple[int, int] | None = None,
     host_spans: bool = True,
+    moe_load: str = UNIFORM,
 ) -> CaptureResult:
     """Run a command with its input and output inherited, and capture the first process that computes with torch or JAX.
 
@@ -62,6 +64,7 @@ def run_captured(
         fake: run on fake tensors.
         steps: first and last step to record, inclusive.
         host_spans: keep spans of the host's wall clock too.
+        moe_load: load of experts on fake tensors, as ``read_moe_load`` takes it.
 
     Raises:
         CaptureError: the program or its script does not exist or cannot be started; nothing was run.
@@ -73,7 +76,13 @@ def run_captured(
         trace_dir.mkdir(parents=True, exist_ok=True)
         prepare_state(trace_dir)
     settings = Settings(
-        trace_dir.resolve(), fake, steps, host_spans, rank.world_size, rank.local_size
+        trace_dir.resolve(),
+        fake,
+        steps,
+        host_spans,
+        rank.world_size,
+        rank.local_size,
+        os.path.abspath(moe_load) if os.path.exists(moe_load) else moe_load,
     )
     environment = capture_environment({**os.environ, **rank.environment()}, settings)
     try:

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from trnprof.emulator.capture.imports import when_imported
 from trnprof.emulator.capture.torch_devices import is_accelerator
+from trnprof.emulator.capture.torch_exchanged import watch_reductions
 
 _MESH_METHODS: Final = (
     "__init__ __repr__ __getitem__ _compute_coordinates_from_mesh _create_sub_mesh _create_flatten_mesh "
@@ -56,6 +57,7 @@ class FakeWorld:
         replace_everywhere(dist.init_process_group, self._init(dist.init_process_group))
         c10d._new_group_with_tag = _fake_backend(c10d._new_group_with_tag)
         replace_everywhere(dist.split_group, _split_group)
+        watch_reductions(replace_everywhere)
         self._patch_objects()
         self._patch_meshes()
         self._add_meta_kernels()

@@ -16,7 +16,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @cache
-def played(world_size: int, *arguments: str) -> Workload:
+def played(world_size: int, *arguments: str, moe_load: str = "uniform") -> Workload:
     """The workload of a script that plays rank 0; each combination runs once."""
     import sys
 
@@ -24,7 +24,7 @@ def played(world_size: int, *arguments: str) -> Workload:
     with TemporaryDirectory() as folder:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         rank = rank_command(command, world_size)
-        result = run_captured(rank, Path(folder), fake=True, host_spans=False)
+        result = run_captured(rank, Path(folder), fake=True, host_spans=False, moe_load=moe_load)
         assert (result.exit_code, result.failure) == (0, ""), arguments
         return load_workload(Path(folder))
 

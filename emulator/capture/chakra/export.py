@@ -69,7 +69,10 @@ def export_chakra(workload: Workload, output: Path, *, force: bool) -> ChakraSum
         nodes=sum(writer.works),
         groups=len(writer.group_ids),
         nbytes=nbytes,
-        ragged=sum(bool(op.collective and op.collective.sent_bytes) for op in workload.operations),
+        ragged=sum(
+            bool(op.collective and (op.collective.sent_bytes or op.collective.received_bytes))
+            for op in workload.operations
+        ),
     )
 
 
