@@ -144,8 +144,8 @@ def _tell_world(rank: RankCommand) -> None:
     if size is None:
         return
     nodes = size // rank.local_size
-    launcher = f"torchrun recognised ({nodes} x {rank.local_size} ranks), not run: "
-    say(f"{launcher if rank.launched else ''}the program runs once, as rank 0 of {size}")
+    launcher = f"{rank.launcher} recognised ({nodes} x {rank.local_size} ranks), not run: "
+    say(f"{launcher if rank.launcher else ''}the program runs once, as rank 0 of {size}")
 
 
 def _remove_if_nothing(directory: Path) -> None:

@@ -13,6 +13,13 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
+from trnprof.emulator.capture.torch_fillings import (
+    answer_if_finite,
+    filling_from,
+    filling_made,
+    makes_filling,
+    takes_fillings,
+)
 from trnprof.emulator.capture.torch_tensors import tensors_among
 
 _MOST_INTEGERS: Final = 1 << 16
@@ -26,8 +33,6 @@ _FILLED: Final = {"zeros_like": 0, "new_zeros": 0, "zero_": 0, "ones_like": 1, "
 """Operators whose result has one value that depends on no input."""
 _FILLED_BY_ARGUMENT: Final = {"full_like": 1, "fill_": 1, "new_full": 2}
 """The same, with the position of the argument that says which."""
-_MADE_FILLED: Final = {"zeros": 0, "ones": 1}
-_COPIES: Final = frozenset(("_to_copy", "clone"))
 _MAKES_NONE: Final = frozenset(
     ("empty", "empty_strided", "empty_like", "new_empty", "empty_permuted")
 )
@@ -131,8 +136,10 @@ class KnownValues:
         name = func._opname
         if name in _FILLED or name in _FILLED_BY_ARGUMENT:
             self._fill(name, args, made[0])
-        elif self._is_filling(name, args, made[0]):
-            pass
+        elif (filling := self._filling(name, args, made[0])) is not None:
+            self._keep_filling(made[0], filling)
+        elif found is None and (answer := answer_if_finite(name, args)) is not None:
+            self._keep_filling(made[0], answer)
         elif found is not None and name not in _MAKES_NONE and _is_determined(func):
             self._compute(func, args, kwargs, made, found)
         elif func._schema.is_mutable:
@@ -185,20 +192,17 @@ class KnownValues:
         is_strided = tensor.layout == torch.strided
         return self._bases.get(tensor.untyped_storage()._cdata) if is_strided else None
 
-    def _is_filling(self, name: str, args: tuple[Any, ...], made: torch.Tensor) -> bool:
-        """Whether an operation made a tensor of one value, too large for values or from one that is: that value is kept."""
+    def _filling(self, name: str, args: tuple[Any, ...], made: torch.Tensor) -> Any:
+        """The value that an operation gives everywhere, where it is from such tensors or makes one too large for values; else None."""
         if made.layout != torch.strided:
-            return False
-        if name in _COPIES:
-            source = self._base(args[0])
-            if source is None or source.filling is None:
-                return False
-            self._keep_filling(made, source.filling)
-            return True
-        if is_small(made) or (name not in _MADE_FILLED and name != "full"):
-            return False
-        self._keep_filling(made, args[1] if name == "full" else _MADE_FILLED[name])
-        return True
+            return None
+        if makes_filling(name):
+            return None if is_small(made) else filling_made(name, args)
+        if not takes_fillings(name):
+            return None
+        found = [(tensor, self._base(tensor)) for tensor in tensors_among(args)]
+        known = [(t.dtype, b.filling) for t, b in found if b is not None and b.filling is not None]
+        return filling_from(name, known) if len(known) == len(found) else None
 
     def _keep_filling(self, made: torch.Tensor, filling: Any) -> None:
         with unset_fake_temporarily():

@@ -1,4 +1,4 @@
-"""Which world does a command start? torchrun and its kin are recognised, and replaced by one process that plays rank 0 of it.
+"""Which world does a command start? torchrun, accelerate and their kin are recognised, and replaced by one process that plays rank 0 of it.
 
 The launcher itself is not run: of its options only those that say how many ranks there are matter, the others are accepted.
 """
@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
+from trnprof.emulator.capture.accelerate_launch import (
+    Launched,
+    accelerate_arguments,
+    ask_accelerate,
+)
 from trnprof.tracer.errors import CaptureError
 
-_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
+_OLD: Final = "torch.distributed.launch"
+_MODULES: Final = ("torch.distributed.run", _OLD)
 _FLAGS: Final = ("--standalone", "--run-path", "--virtual-local-rank")
 _VALUES: Final = (
     "--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --monitor-interval --start-method "
@@ -32,18 +38,20 @@ class RankCommand:
         command: what to run, the launcher taken away.
         world_size: ranks in all; None where the command is no distributed program.
         local_size: ranks on each node.
-        launched: a launcher was recognised.
+        launcher: the name of a launcher that was recognised.
+        variables: of the environment, that it sets.
     """
 
     command: tuple[str, ...]
     world_size: int | None = None
     local_size: int = 1
-    launched: bool = False
+    launcher: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
 
     def environment(self) -> dict[str, str]:
-        """What a launcher sets for rank 0; nothing where there is no world."""
+        """What a launcher sets for rank 0; of ranks nothing where there is no world."""
         if self.world_size is None:
-            return {}
+            return dict(self.variables)
         ranks = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "ROLE_RANK": 0, "NODE_RANK": 0}
         sizes = {
             "WORLD_SIZE": self.world_size,
@@ -52,9 +60,10 @@ class RankCommand:
             "GROUP_WORLD_SIZE": self.world_size // self.local_size,
         }
         fixed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-        if self.launched:
+        if self.launcher:
             fixed |= {"TORCHELASTIC_RUN_ID": "trnprof", "TORCHELASTIC_RESTART_COUNT": "0"}
-        return {name: str(value) for name, value in (ranks | sizes).items()} | fixed
+        own = {name: str(value) for name, value in (ranks | sizes).items()}
+        return dict(self.variables) | own | fixed
 
 
 def rank_command(command: Sequence[str], world_size: int | None = None) -> RankCommand:
@@ -72,7 +81,10 @@ def rank_command(command: Sequence[str], world_size: int | None = None) -> RankC
     split = _split(command)
     if split is None:
         return RankCommand(tuple(command), world_size, world_size or 1)
-    python, arguments, is_old = split
+    python, name, arguments = split
+    if name == "accelerate":
+        return _accelerated(ask_accelerate(python, arguments, world_size), world_size)
+    is_old = name == _OLD
     options = _parser().parse_args(arguments)
     if options.no_python:
         raise CaptureError(
@@ -87,25 +99,41 @@ def rank_command(command: Sequence[str], world_size: int | None = None) -> RankC
     rank = ["--local-rank=0"] if is_old and not options.use_env else []
     script = ["-m", options.script] if options.module else [options.script]
     whole = (*python, *script, *rank, *options.arguments)
-    return RankCommand(whole, local * nodes, local, True)
+    return RankCommand(whole, local * nodes, local, "torchrun")
 
 
-def _split(command: Sequence[str]) -> tuple[list[str], list[str], bool] | None:
-    """The Python that would run each rank, the launcher's arguments, and whether it is the old launcher; None without one."""
+def _accelerated(found: Launched, world_size: int | None) -> RankCommand:
+    size = found.local * found.nodes
+    if size and world_size not in (None, size):
+        raise CaptureError(
+            f"--world-size {world_size}, but accelerate starts {size} ranks: leave out --world-size"
+        )
+    if not size:
+        return RankCommand(
+            found.command, world_size, world_size or 1, "accelerate", found.variables
+        )
+    return RankCommand(found.command, size, found.local, "accelerate", found.variables)
+
+
+def _split(command: Sequence[str]) -> tuple[list[str], str, list[str]] | None:
+    """The Python that would run each rank, the launcher's name and arguments; None without one."""
     if not command:
         return None
     name = Path(command[0]).name
     if name == "torchrun":
-        return [_python_of(command[0])], list(command[1:]), False
+        return [_python_of(command[0])], name, list(command[1:])
+    found = accelerate_arguments(name, command[1:])
+    if found is not None:
+        return [_python_of(command[0])], "accelerate", found
     if not name.startswith(("python", "pypy")):
         return None
     for position, option in enumerate(command[1:], 1):
         if option == "-m" and command[position + 1 : position + 2]:
-            module = command[position + 1]
+            module, rest = command[position + 1], list(command[position + 2 :])
             if module in _MODULES:
-                rest = list(command[position + 2 :])
-                return list(command[:position]), rest, module.endswith("launch")
-            return None
+                return list(command[:position]), module, rest
+            found = accelerate_arguments(module, rest)
+            return None if found is None else (list(command[:position]), "accelerate", found)
         if not option.startswith("-"):
             return None
     return None

@@ -139,3 +139,20 @@ def test_what_follows_from_the_choices_of_routers_is_known_however_large() -> No
         assert found.routers == {"router"}
         assert torch.equal(found.values, truth)
     assert known.find(unknown) is None
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_values_that_nobody_knows_are_finite(size: int) -> None:
+    known = KnownValues()
+    with FakeTensorMode(allow_non_fake_inputs=True), Followed(known):
+        drawn = torch.randn(size)
+        answers = [
+            torch.isfinite(drawn).all(),
+            (drawn == drawn).all(),
+            ~torch.isnan(drawn).any(),
+            ~(torch.isnan(drawn) | torch.isinf(drawn)).any(),
+            ~(drawn.abs() == float("inf")).any(),
+        ]
+        other = (drawn == 1.0).any()
+    assert [known.find(answer).values.item() for answer in answers] == [True] * len(answers)
+    assert known.find(other) is None
