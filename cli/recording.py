@@ -14,6 +14,7 @@ from trnprof.cli.diagnostics import ExitCode, say
 from trnprof.cli.strict import NO_CHECKS, Checks, failed, tell_coverage
 from trnprof.cli.workloads import workload_at
 from trnprof.emulator.capture.launcher import CaptureResult, check_command, run_captured
+from trnprof.emulator.capture.moe_load import ROUTING_NOTE, UNIFORM, read_moe_load
 from trnprof.emulator.capture.store import holds_workload, load_workload, save_workload
 from trnprof.emulator.capture.torchrun import RankCommand, rank_command
 from trnprof.emulator.emulate import Emulation, Forecast, emulate
@@ -67,6 +68,7 @@ def record_command(
     fake: bool | None,
     steps: tuple[int, int] | None,
     force: bool,
+    moe_load: str | None = None,
 ) -> int:
     """Run a command under capture and emulate what it did.
 
@@ -82,6 +84,8 @@ def record_command(
     rank = rank_command(command, world_size)
     check_command(rank.command)
     is_fake = _is_fake(rank, fake)
+    if moe_load is not None:
+        _check_moe_load(moe_load, is_fake)
     place_ranks(system, rank.world_size or 1, timing.placement, timing.lnc)
     timing.faults.check_before(rank.world_size, system.topology)
     directory = create_trace_directory(output, force=force).resolve()
@@ -94,6 +98,7 @@ def record_command(
             steps=steps,
             host_spans=not timing.reproducible,
             on_ranks=_tell_ranks,
+            moe_load=moe_load or UNIFORM,
         )
     workload = load_workload(directory) if result.captured else None
     if workload is None or not workload.operations:
@@ -111,6 +116,8 @@ def record_command(
     if timing.reproducible:
         workload = without_paths(workload)
         save_workload(directory, workload)
+    if moe_load is not None and not any(n.startswith(ROUTING_NOTE) for n in workload.notes):
+        say(f"--moe-load {moe_load} changed nothing: no size follows from where tokens are routed")
     try:
         found = _emulate_into(directory, output, workload, system, list(command), timing)
     except TrnprofError as error:
@@ -135,14 +142,27 @@ def _is_fake(rank: RankCommand, fake: bool | None) -> bool:
     return has_others if fake is None else fake
 
 
+def _check_moe_load(moe_load: str, is_fake: bool) -> None:
+    """Refuse a load of experts that cannot be.
+
+    Raises:
+        CaptureError: an unknown form, or tensors that have values and so are routed by those.
+    """
+    read_moe_load(moe_load)
+    if not is_fake:
+        raise CaptureError(
+            "--moe-load chooses where tokens of fake tensors are routed, real ones go by their values: add --fake, or leave it out"
+        )
+
+
 def _tell_world(rank: RankCommand) -> None:
     """Which world is played."""
     size = rank.world_size
     if size is None:
         return
     nodes = size // rank.local_size
-    launcher = f"torchrun recognised ({nodes} x {rank.local_size} ranks), not run: "
-    say(f"{launcher if rank.launched else ''}the program runs once, as rank 0 of {size}")
+    launcher = f"{rank.launcher} recognised ({nodes} x {rank.local_size} ranks), not run: "
+    say(f"{launcher if rank.launcher else ''}the program runs once, as rank 0 of {size}")
 
 
 def _tell_ranks(ranks: Sequence[int]) -> None:

@@ -47,6 +47,8 @@ class CollectiveCall:
         target: position in the group of who receives what is sent, -1 where it is not from one to one. Of a permute: where the root's
             buffer goes; that of each other rank goes as far along the group, to the next one for -1.
         sent_bytes: of a ragged all_to_all, what this rank sends to each position; empty where all get the same.
+        received_bytes: where all get the same of a rank, but not of all ranks, what this rank receives from each position: what that
+            rank sends to everyone. Empty else.
     """
 
     kind: str
@@ -55,6 +57,7 @@ class CollectiveCall:
     root: int = 0
     target: int = -1
     sent_bytes: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,14 @@ def record(
             help="Run on fake tensors (no memory, no results), or really run the script. Real for one rank, fake for several.",
         ),
     ] = None,
+    moe_load: Annotated[
+        str | None,
+        typer.Option(
+            "--moe-load",
+            metavar="uniform|zipf:S|FILE",
+            help="How tokens of fake tensors are spread over experts: evenly (the default), by Zipf's law, or by the shares in a file.",
+        ),
+    ] = None,
     steps: Annotated[
         str | None, typer.Option(metavar="A..B", help="Record only these steps, inclusive.")
     ] = None,
@@ -114,4 +122,5 @@ def record(
         fake=fake,
         steps=window,
         force=force,
+        moe_load=moe_load,
     )

@@ -36,6 +36,7 @@ class Settings:
         rank: the one that it plays.
         peers: folder in which ranks that differ find each other, None where there are none.
         launcher: process that started it.
+        moe_load: load of experts on fake tensors: uniform, zipf:EXPONENT, or the path of a file.
     """
 
     trace_dir: Path
@@ -47,6 +48,7 @@ class Settings:
     rank: int = 0
     peers: Path | None = None
     launcher: int = 0
+    moe_load: str = "uniform"
 
     def to_json(self) -> str:
         """The value of the environment variable."""
@@ -61,6 +63,7 @@ class Settings:
                 "rank": self.rank,
                 "peers": None if self.peers is None else str(self.peers),
                 "launcher": self.launcher,
+                "moe_load": self.moe_load,
             }
         )
 
@@ -79,6 +82,7 @@ class Settings:
             values["rank"],
             Path(values["peers"]) if values["peers"] else None,
             values["launcher"],
+            values["moe_load"],
         )
 
 

@@ -19,6 +19,7 @@ from trnprof.emulator.capture.launch_settings import (
     prepare_state,
     take_state,
 )
+from trnprof.emulator.capture.moe_load import UNIFORM
 from trnprof.emulator.capture.peers import FOLDER, folder_of
 from trnprof.emulator.capture.rank_processes import run_world
 from trnprof.emulator.capture.rank_programs import seal_programs
@@ -55,6 +56,7 @@ def run_captured(
     steps: tuple[int, int] | None = None,
     host_spans: bool = True,
     on_ranks: Callable[[Sequence[int]], object] = lambda _: None,
+    moe_load: str = UNIFORM,
 ) -> CaptureResult:
     """Run a command with its input and output inherited, and capture the first process that computes with torch or JAX.
 
@@ -67,6 +69,7 @@ def run_captured(
         steps: first and last step to record, inclusive.
         host_spans: keep spans of the host's wall clock too.
         on_ranks: told which further ranks are run, when they are.
+        moe_load: load of experts on fake tensors, as ``read_moe_load`` takes it.
 
     Raises:
         CaptureError: the program or its script does not exist or cannot be started; nothing was run.
@@ -97,6 +100,7 @@ def run_captured(
             number,
             peers,
             os.getpid(),
+            os.path.abspath(moe_load) if os.path.exists(moe_load) else moe_load,
         )
         environment = capture_environment({**os.environ, **own.environment()}, settings)
         return subprocess.Popen(own.command, env=environment, stdin=DEVNULL if number else None)

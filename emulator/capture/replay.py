@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from trnprof.emulator.capture.calls import from_first_step
 from trnprof.emulator.capture.messages import MESSAGE_KEYS, incomplete, is_receive
@@ -238,10 +238,13 @@ def _operation(row: Row, roles: dict[int, str]) -> Operation:
         is_view=row.is_view,
         freed=tuple(row.freed),
         arguments=arguments,
-        collective=None
-        if call is None
-        else CollectiveCall(**{**call, "sent_bytes": tuple(call["sent_bytes"])}),
+        collective=None if call is None else _call(call),
     )
+
+
+def _call(values: dict[str, Any]) -> CollectiveCall:
+    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return CollectiveCall(**told)
 
 
 def _resident(rows: Sequence[Row], roles: dict[int, str]) -> dict[int, TensorRef]:

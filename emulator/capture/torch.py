@@ -27,6 +27,7 @@ from trnprof.emulator.capture.launch_settings import (
     write_state,
 )
 from trnprof.emulator.capture.log import CaptureLog
+from trnprof.emulator.capture.moe_load import read_moe_load
 from trnprof.emulator.capture.peers import Peers
 from trnprof.emulator.capture.steps import Steps
 from trnprof.emulator.capture.store import Row
@@ -84,7 +85,8 @@ class TorchCapture:
         if settings.fake:
             from trnprof.emulator.capture.torch_fake_run import FakeRun
 
-            self._fake = FakeRun(self.log.note)
+            load = read_moe_load(settings.moe_load)
+            self._fake = FakeRun(self.log.note, load, self._place, self._refuse)
         self.mode = CaptureMode(
             self.storages,
             self.modules,
@@ -188,6 +190,10 @@ class TorchCapture:
         self.mode.state = "off"
         sys.exit(2)
 
+    def _place(self) -> str | None:
+        """Path of the module whose forward runs; None outside of all."""
+        return self.modules.current().path if self.modules.depth else None
+
     def _map_devices(self) -> None:
         from trnprof.emulator.capture.torch_devices import DeviceMap
 
@@ -254,7 +260,7 @@ class TorchCapture:
         if self._devices is not None and self._devices.uses and is_main:
             self.log.note(self._devices.note())
         if self._fake is not None:
-            for text in self._fake.asked.notes():
+            for text in self._fake.notes():
                 self.log.note(text)
         self.spans.stop()
         self.log.close(is_interrupted)

@@ -2,11 +2,12 @@
 
 Bytes are counted as nccl-tests does: the input of all_reduce, reduce_scatter and all_to_all, the output of all_gather. Reduce, gather
 and scatter are timed as a broadcast of the same bytes, which sends them over the same links in one direction. An all_to_all in which this
-rank sends to one other only is a permute: all ranks send as far along the group.
+rank sends to one other only, and receives from one only, is a permute: all ranks send as far along the group.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +41,7 @@ class Spec:
         root: position in the group of who sends to all.
         to: position of whom it is sent to.
         origin: position of whom it is received from.
-        splits: rows sent to each rank.
+        splits: rows sent to each rank; in front of it, rows received from each.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Asked:
         root: position in the group of who sends.
         target: position of who receives what is sent to one, -1 else.
         sent_bytes: sent to each position, empty where all get the same.
+        received_bytes: received from each position, empty where those are equal or sent_bytes are not.
     """
 
     kind: str
@@ -73,7 +75,8 @@ class Asked:
     nbytes: int
     root: int
     target: int
-    sent_bytes: tuple[int, ...]
+    sent_bytes: tuple[int, ...] = ()
+    received_bytes: tuple[int, ...] = ()
 
 
 _IN_PLACE: Final = Spec(ALL_REDUCE, 1, (0,), (0,), 0)
@@ -140,7 +143,7 @@ def asked(spec: Spec, args: Sequence[Any]) -> Asked:
         spec: how to read the operator.
         args: all its arguments, by position.
     """
-    group = _group(args[spec.group])
+    group = group_of(args[spec.group])
     own = group.rank()
     counted = [] if spec.counted < 0 else flat(args[spec.counted])
     nbytes = sum(_nbytes(tensor) for tensor in counted)
@@ -159,11 +162,16 @@ def asked(spec: Spec, args: Sequence[Any]) -> Asked:
         nbytes, target = _exchanged(args)
     elif spec.kind != BARRIER:
         root = 0
-    sent = _sent(spec, args, counted)
+    if spec.kind != ALL_TO_ALL:
+        return Asked(spec.kind, group, nbytes, root, target)
+    sent, received = _exchanged_parts(spec, args, counted)
     receivers = [position for position, count in enumerate(sent) if count]
-    if len(receivers) == 1:
-        return Asked(PERMUTE, group, nbytes, own, receivers[0], ())
-    return Asked(spec.kind, group, nbytes, root, target, sent)
+    if len(receivers) == 1 and sum(map(bool, received)) == 1:
+        return Asked(PERMUTE, group, nbytes, own, receivers[0])
+    if len(set(sent)) > 1:
+        return Asked(spec.kind, group, nbytes, root, target, sent)
+    received = received if len(set(received)) > 1 else ()
+    return Asked(spec.kind, group, nbytes, root, target, (), received)
 
 
 def flat(value: Any) -> list[torch.Tensor]:
@@ -175,7 +183,7 @@ def flat(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def _group(value: Any) -> Any:
+def group_of(value: Any) -> Any:
     """The process group of an argument: its name, or the object that crosses the dispatcher."""
     if isinstance(value, str):
         return torch._C._distributed_c10d._resolve_process_group(value)
@@ -189,17 +197,20 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return size
 
 
-def _sent(spec: Spec, args: Sequence[Any], counted: list[torch.Tensor]) -> tuple[int, ...]:
-    """Bytes sent to each rank by an all_to_all whose parts differ."""
-    if spec.kind != ALL_TO_ALL:
-        return ()
-    if spec.splits >= 0:
-        rows = [int(count) for count in args[spec.splits]]
-        row = _nbytes(counted[0]) // max(1, sum(rows))
-        sent = tuple(count * row for count in rows)
-    else:
-        sent = tuple(map(_nbytes, counted)) if len(counted) > 1 else ()
-    return sent if len(set(sent)) > 1 else ()
+def _exchanged_parts(
+    spec: Spec, args: Sequence[Any], counted: list[torch.Tensor]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes sent to each rank and received from each by an all_to_all; empty where it does not cut its tensors."""
+    if spec.splits < 0:
+        received = flat(args[spec.writes[0]]) if spec.writes else []
+        both = tuple(map(_nbytes, counted)), tuple(map(_nbytes, received))
+        return both if len(counted) > 1 else ((), ())
+    sent_rows, received_rows = (
+        [int(count) for count in args[position] or ()]
+        for position in (spec.splits, spec.splits - 1)
+    )
+    row = math.prod(counted[0].shape[1:]) * counted[0].element_size()
+    return tuple(n * row for n in sent_rows), tuple(n * row for n in received_rows)
 
 
 def _exchanged(args: Sequence[Any]) -> tuple[int, int]:

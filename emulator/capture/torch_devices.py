@@ -274,13 +274,14 @@ class _Handle:
 
 
 def _give_handle(module: Any) -> None:
-    """The first FSDP refuses a module on the CPU: give it a device before it looks."""
+    """The first FSDP refuses a module on the CPU, and states that it is to send from there: give it a device before it looks."""
 
     def init_device_handle(state: Any, *_: Any) -> Any:
         state._device_handle = _Handle()
         return state
 
     module._init_device_handle = init_device_handle
+    module._check_module_states_for_sync_module_states = _answer(None)
 
 
 def _drop_device_ids(name: str, module: Any) -> None:

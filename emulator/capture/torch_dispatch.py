@@ -293,6 +293,7 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
             "root": call.root,
             "target": call.target,
             "sent_bytes": call.sent_bytes,
+            "received_bytes": call.received_bytes,
         }
 
     def _received(

@@ -9,7 +9,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -23,8 +23,12 @@ from torch._subclasses.fake_tensor import (
 )
 
 from trnprof.emulator.capture.imports import when_imported
+from trnprof.emulator.capture.moe_load import MoeLoad
 from trnprof.emulator.capture.torch_asked import Asked
+from trnprof.emulator.capture.torch_collectives import Spec, spec_of
+from trnprof.emulator.capture.torch_exchanged import exchange_known
 from trnprof.emulator.capture.torch_known import Known, KnownValues
+from trnprof.emulator.capture.torch_routing import Routing
 
 if TYPE_CHECKING:
     from trnprof.emulator.capture.torch_messages import Messages
@@ -35,14 +39,32 @@ class FakeRun:
 
     Attributes:
         messages: what ranks send each other, None where there is one.
+
+    Args:
+        note: takes remarks for people.
+        load: of the experts that tokens are routed to.
+        place: path of the module whose forward runs; None outside of all.
+        refuse: ends the program.
     """
 
-    def __init__(self, note: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        note: Callable[[str], object],
+        load: MoeLoad,
+        place: Callable[[], str | None],
+        refuse: Callable[[str], NoReturn],
+    ) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.asked = Asked()
         self.messages: Messages | None = None
         self._known = KnownValues()
+        self._routing = Routing(load, self._known, place, refuse)
+        self._specs: dict[Any, Spec | None] = {}
         self._note = note
+
+    def notes(self) -> list[str]:
+        """Remarks for people on what was asked and assumed."""
+        return [*self._routing.notes(), *self.asked.notes()]
 
     def install(self) -> None:
         """From now on tensors are made without data."""
@@ -61,6 +83,8 @@ class FakeRun:
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operation, or its placeholder where the result depends on values."""
+        if func._opname == "histc" and not args[0].dtype.is_floating_point:
+            return self._histogram(args, kwargs)
         try:
             out = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -68,13 +92,29 @@ class FakeRun:
             if stand_in is None:
                 raise
             return stand_in(self, func, args, kwargs)
-        self._known.follow(func, args, kwargs, out)
-        if self.messages is not None and func.namespace == "c10d":
-            self.messages.follow(func, args, self._known)
+        if func not in self._specs:
+            self._specs[func] = spec_of(func.namespace, func._opname)
+        spec = self._specs[func]
+        if spec is not None:
+            names = [a.name for a in func._schema.arguments if not a.kwarg_only]
+            whole = (*args, *(kwargs.get(name) for name in names[len(args) :]))
+            exchange_known(self._known, func._opname, spec, whole, out)
+            if self.messages is not None and func.namespace == "c10d":
+                self.messages.follow(func, args, self._known)
+        else:
+            self._known.follow(func, args, kwargs, out)
+            self._routing.follow(func, args, kwargs, out)
         return out
 
+    def _find(self, tensor: torch.Tensor) -> Known | None:
+        """The values of a tensor that the program reads."""
+        found = self._known.find(tensor)
+        if found is not None and found.routers:
+            self._routing.read(found.routers)
+        return found
+
     def _patch_values(self) -> None:
-        tensor, asked, known = torch.Tensor, self.asked, self._known
+        tensor, asked, find = torch.Tensor, self.asked, self._find
 
         def item(self: Any) -> Any:
             before = asked.reads
@@ -90,7 +130,7 @@ class FakeRun:
             return bool(value)
 
         def numpy(self: Any, *_: Any, **__: Any) -> Any:
-            found = known.find(self)
+            found = find(self)
             if found is not None:
                 with unset_fake_temporarily():
                     return found.values.numpy().copy()
@@ -170,7 +210,7 @@ class FakeRun:
         loader.__init__, loader.__iter__, base.__next__ = one_process, real_iter, real_next
 
     def _scalar(self, _: Any, args: tuple[Any, ...], __: Any) -> Any:
-        found = self._known.find(args[0])
+        found = self._find(args[0])
         if found is None or not found.is_exact:
             self.asked.reads += 1
         if found is not None:
@@ -182,7 +222,7 @@ class FakeRun:
         return 0.0 if dtype.is_floating_point else 0j if dtype.is_complex else 0
 
     def _equal(self, _: Any, args: tuple[Any, ...], __: Any) -> bool:
-        found = [self._known.find(tensor) for tensor in args[:2]]
+        found = [self._find(tensor) for tensor in args[:2]]
         known = [f.values for f in found if f is not None]
         if len(known) == 2:
             with unset_fake_temporarily():
@@ -199,7 +239,7 @@ class FakeRun:
 
     def _masked_select(self, func: Any, args: tuple[Any, ...], _: Any) -> Any:
         shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
-        known = self._known.find(args[1])
+        known = self._find(args[1])
         if known is not None:
             with unset_fake_temporarily():
                 count = int(known.values.expand(shape).sum())
@@ -208,11 +248,37 @@ class FakeRun:
             "masked_select: every element was taken", self._new((math.prod(shape),), args[0].dtype)
         )
 
-    def _unique(self, _: Any, args: tuple[Any, ...], __: Any) -> Any:
+    def _unique(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = self._computed(func, args, kwargs)
+        if out is not None:
+            return out
         values = args[0]
         flat = self._new((values.numel(),), values.dtype)
-        out = flat, self._new(tuple(values.shape)), self._new((values.numel(),))
-        return self._assumed("unique: every element was taken to be unique", out)
+        assumed = flat, self._new(tuple(values.shape)), self._new((values.numel(),))
+        return self._assumed("unique: every element was taken to be unique", assumed)
+
+    def _counts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        weights = args[1] if len(args) > 1 else kwargs.get("weights")
+        least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
+        if weights is None:
+            out = self._computed(func, args[:1], {"minlength": least})
+            if out is not None:
+                return out
+        dtype = torch.int64 if weights is None else torch.float64
+        counts = self._new((max(1, least),), dtype)
+        return counts if least else self._assumed("bincount: one bin was assumed", counts)
+
+    def _histogram(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Of integers, as on an accelerator: the CPU has none."""
+        bins = args[1] if len(args) > 1 else kwargs.get("bins", 100)
+        out = self._new((bins,), args[0].dtype)
+        found = self._known.find(args[0])
+        if found is not None:
+            with unset_fake_temporarily():
+                values = torch.histc(found.values.double(), *args[1:], **kwargs)
+                values = values.to(out.dtype)
+            self._known.learn(out, found._replace(values=values))
+        return out
 
     def _index(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         indices: list[Any] = []
@@ -220,15 +286,17 @@ class FakeRun:
             if index is None or index.dtype not in (torch.bool, torch.uint8):
                 indices.append(index)
                 continue
-            known = self._known.find(index)
-            count = index.numel()
+            known = self._find(index)
             if known is not None:
                 with unset_fake_temporarily():
-                    count = int(known.values.count_nonzero())
+                    places = known.values.nonzero(as_tuple=True)
+                indices += [self._learned(place.contiguous(), known) for place in places]
             else:
                 self._assumed("index: every element of the mask was taken to be true", None)
-            indices.extend(self._new((count,)) for _ in range(index.dim()))
-        return torch.ops.aten.index.Tensor(args[0], indices)
+                indices.extend(self._new((index.numel(),)) for _ in range(index.dim()))
+        out = torch.ops.aten.index.Tensor(args[0], indices)
+        self._known.follow(torch.ops.aten.index.Tensor, (args[0], indices), {}, out)
+        return out
 
     def _repeat(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = self._computed(func, args, kwargs)
@@ -238,14 +306,19 @@ class FakeRun:
         return self._assumed("repeat_interleave: one repetition each was assumed", self._new(shape))
 
     def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The indices that an operator gives for values that are known; None for those that are not."""
-        found = self._known.find(args[0])
+        """What an operator gives for values that are known; None for those that are not."""
+        found = self._find(args[0])
         if found is None:
             return None
         with unset_fake_temporarily():
             values = func(found.values, *args[1:], **kwargs)
+        if isinstance(values, tuple):
+            return tuple(self._learned(each, found) for each in values)
+        return self._learned(values, found)
+
+    def _learned(self, values: torch.Tensor, source: Known) -> torch.Tensor:
         out = self._new(tuple(values.shape), values.dtype, values.stride())
-        self._known.learn(out, Known(values, found.is_exact))
+        self._known.learn(out, source._replace(values=values))
         return out
 
     def _assumed(self, assumption: str, out: Any) -> Any:
@@ -273,6 +346,7 @@ _STAND_INS: dict[str, Callable[[FakeRun, Any, tuple[Any, ...], dict[str, Any]], 
     "unique_consecutive": FakeRun._unique,
     "index": FakeRun._index,
     "repeat_interleave": FakeRun._repeat,
+    "bincount": FakeRun._counts,
 }
 
 

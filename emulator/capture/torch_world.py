@@ -18,6 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch.utils._python_dispatch import _disable_current_modes
 
 from trnprof.emulator.capture.torch_devices import is_accelerator
+from trnprof.emulator.capture.torch_exchanged import watch_reductions
 from trnprof.emulator.capture.torch_objects import Objects
 
 _MESH_METHODS: Final = (
@@ -57,6 +58,7 @@ class FakeWorld:
         replace_everywhere(dist.init_process_group, self._init(dist.init_process_group))
         c10d._new_group_with_tag = _fake_backend(c10d._new_group_with_tag)
         replace_everywhere(dist.split_group, _split_group)
+        watch_reductions(replace_everywhere)
         self._patch_meshes()
         self._add_meta_kernels()
         for original, replacement in self._objects.replacements():

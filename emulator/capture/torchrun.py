@@ -1,4 +1,4 @@
-"""Which world does a command start? torchrun and its kin are recognised, and replaced by a process that plays rank 0 of it (and one for each rank that does something else).
+"""Which world does a command start? torchrun, accelerate and their kin are recognised, and replaced by a process that plays rank 0 of it (and one for each rank that differs).
 
 The launcher itself is not run: of its options only those that say how many ranks there are matter, the others are accepted.
 """
@@ -12,9 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
+from trnprof.emulator.capture.accelerate_launch import (
+    Launched,
+    accelerate_arguments,
+    ask_accelerate,
+)
 from trnprof.tracer.errors import CaptureError
 
-_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch")
+_OLD: Final = "torch.distributed.launch"
+_MODULES: Final = ("torch.distributed.run", _OLD)
 _FLAGS: Final = ("--standalone", "--run-path", "--virtual-local-rank")
 _VALUES: Final = (
     "--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --max-restarts --monitor-interval --start-method "
@@ -33,7 +39,8 @@ class RankCommand:
         command: what to run, the launcher taken away.
         world_size: ranks in all; None where the command is no distributed program.
         local_size: ranks on each node.
-        launched: a launcher was recognised.
+        launcher: the name of a launcher that was recognised.
+        variables: of the environment, that it sets.
         rank: which one it plays.
         local_rank_at: position in the command of the local rank, as the old launcher gives it; -1 for none.
     """
@@ -41,7 +48,8 @@ class RankCommand:
     command: tuple[str, ...]
     world_size: int | None = None
     local_size: int = 1
-    launched: bool = False
+    launcher: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
     rank: int = 0
     local_rank_at: int = -1
 
@@ -53,9 +61,9 @@ class RankCommand:
         return replace(self, command=tuple(command), rank=rank)
 
     def environment(self) -> dict[str, str]:
-        """What a launcher sets for the rank; nothing where there is no world."""
+        """What a launcher sets for the rank; of ranks nothing where there is no world."""
         if self.world_size is None:
-            return {}
+            return dict(self.variables)
         node, local = divmod(self.rank, self.local_size)
         ranks = {
             "RANK": self.rank,
@@ -71,9 +79,10 @@ class RankCommand:
             "GROUP_WORLD_SIZE": self.world_size // self.local_size,
         }
         fixed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-        if self.launched:
+        if self.launcher:
             fixed |= {"TORCHELASTIC_RUN_ID": "trnprof", "TORCHELASTIC_RESTART_COUNT": "0"}
-        return {name: str(value) for name, value in (ranks | sizes).items()} | fixed
+        own = {name: str(value) for name, value in (ranks | sizes).items()}
+        return dict(self.variables) | own | fixed
 
 
 def rank_command(command: Sequence[str], world_size: int | None = None) -> RankCommand:
@@ -91,7 +100,10 @@ def rank_command(command: Sequence[str], world_size: int | None = None) -> RankC
     split = _split(command)
     if split is None:
         return RankCommand(tuple(command), world_size, world_size or 1)
-    python, arguments, is_old = split
+    python, name, arguments = split
+    if name == "accelerate":
+        return _accelerated(ask_accelerate(python, arguments, world_size), world_size)
+    is_old = name == _OLD
     options = _parser().parse_args(arguments)
     if options.no_python:
         raise CaptureError(
@@ -107,25 +119,41 @@ def rank_command(command: Sequence[str], world_size: int | None = None) -> RankC
     rank = [_LOCAL_RANK.format(0)] if is_old and not options.use_env else []
     whole = (*python, *script, *rank, *options.arguments)
     local_rank_at = len(python) + len(script) if rank else -1
-    return RankCommand(whole, local * nodes, local, True, local_rank_at=local_rank_at)
+    return RankCommand(whole, local * nodes, local, "torchrun", local_rank_at=local_rank_at)
 
 
-def _split(command: Sequence[str]) -> tuple[list[str], list[str], bool] | None:
-    """The Python that would run each rank, the launcher's arguments, and whether it is the old launcher; None without one."""
+def _accelerated(found: Launched, world_size: int | None) -> RankCommand:
+    size = found.local * found.nodes
+    if size and world_size not in (None, size):
+        raise CaptureError(
+            f"--world-size {world_size}, but accelerate starts {size} ranks: leave out --world-size"
+        )
+    if not size:
+        return RankCommand(
+            found.command, world_size, world_size or 1, "accelerate", found.variables
+        )
+    return RankCommand(found.command, size, found.local, "accelerate", found.variables)
+
+
+def _split(command: Sequence[str]) -> tuple[list[str], str, list[str]] | None:
+    """The Python that would run each rank, the launcher's name and arguments; None without one."""
     if not command:
         return None
     name = Path(command[0]).name
     if name == "torchrun":
-        return [_python_of(command[0])], list(command[1:]), False
+        return [_python_of(command[0])], name, list(command[1:])
+    found = accelerate_arguments(name, command[1:])
+    if found is not None:
+        return [_python_of(command[0])], "accelerate", found
     if not name.startswith(("python", "pypy")):
         return None
     for position, option in enumerate(command[1:], 1):
         if option == "-m" and command[position + 1 : position + 2]:
-            module = command[position + 1]
+            module, rest = command[position + 1], list(command[position + 2 :])
             if module in _MODULES:
-                rest = list(command[position + 2 :])
-                return list(command[:position]), rest, module.endswith("launch")
-            return None
+                return list(command[:position]), module, rest
+            found = accelerate_arguments(module, rest)
+            return None if found is None else (list(command[:position]), "accelerate", found)
         if not option.startswith("-"):
             return None
     return None

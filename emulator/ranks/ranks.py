@@ -199,7 +199,8 @@ def check_call(name: str, call: CollectiveCall, groups: Sequence[ProcessGroup]) 
         size = len(groups[call.group].ranks)
         if not (0 <= call.root < size and -1 <= call.target < size):
             wrong = f"root {call.root}, target {call.target} in a group of {size}"
-        elif len(call.sent_bytes) not in (0, size):
-            wrong = f"bytes for {len(call.sent_bytes)} ranks in a group of {size}"
+        for parts in (call.sent_bytes, call.received_bytes):
+            if len(parts) not in (0, size):
+                wrong = f"bytes for {len(parts)} ranks in a group of {size}"
     if wrong:
         raise CaptureError(f"{name}: {wrong}: the workload is broken; record it anew")

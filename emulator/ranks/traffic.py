@@ -171,7 +171,8 @@ def _add_group(traffic: Traffic, call: CollectiveCall, chips: list[int]) -> None
     order = tuple(sorted(ranks))
     root = order.index(chips[call.root]) if call.kind == BROADCAST else 0
     nbytes = call.nbytes * fullest if call.kind == ALL_TO_ALL else call.nbytes
-    sent = _sent_by_chip(call, chips, order) if call.sent_bytes else None
+    is_ragged = bool(call.sent_bytes or call.received_bytes)
+    sent = _sent_by_chip(call, chips, order) if is_ragged else None
     traffic.add(Exchange(call.kind, order, nbytes, nbytes, root, sent))
 
 
@@ -180,6 +181,9 @@ def _local_bytes(call: CollectiveCall, chips: list[int], chip: int, count: int) 
     if call.kind == ALL_TO_ALL and call.sent_bytes:
         received = [nbytes for at, nbytes in zip(chips, call.sent_bytes, strict=True) if at == chip]
         return sum(received) * (count - 1)
+    if call.kind == ALL_TO_ALL and call.received_bytes:
+        sent = [nbytes for at, nbytes in zip(chips, call.received_bytes, strict=True) if at == chip]
+        return sum(sent) * (count - 1)
     if call.kind == ALL_TO_ALL:
         return call.nbytes * count * (count - 1) // len(chips)
     return 0 if call.kind == BARRIER else call.nbytes * (count - 1)
@@ -188,12 +192,20 @@ def _local_bytes(call: CollectiveCall, chips: list[int], chip: int, count: int) 
 def _sent_by_chip(
     call: CollectiveCall, chips: list[int], order: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Bytes from each chip to each other, where every rank sends what the captured one does: some positions get more than others."""
+    """Bytes from each chip to each other, where every rank sends what the captured one does: some positions get more than others, or send more."""
     ranks = Counter(chips)
-    received: Counter[int] = Counter()
-    for chip, nbytes in zip(chips, call.sent_bytes, strict=True):
-        received[chip] += nbytes
+    weight: Counter[int] = Counter()
+    for chip, nbytes in zip(chips, call.sent_bytes or call.received_bytes, strict=True):
+        weight[chip] += nbytes
+    favourites_receive = bool(call.sent_bytes)
     return tuple(
-        tuple(0 if source == target else ranks[source] * received[target] for target in order)
+        tuple(
+            0
+            if source == target
+            else ranks[source] * weight[target]
+            if favourites_receive
+            else weight[source] * ranks[target]
+            for target in order
+        )
         for source in order
     )

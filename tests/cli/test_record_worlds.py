@@ -71,6 +71,21 @@ def test_torchrun_is_recognised_and_its_ranks_are_placed(tmp_path: Path) -> None
             [PYTHON, PARALLEL],
             "placement 'nowhere': expected packed, spread or a .csv file",
         ),
+        (
+            ["--world-size", "4", "--moe-load", "nowhere.csv"],
+            [PYTHON, PARALLEL],
+            "--moe-load nowhere.csv: no such file; expected uniform, zipf:EXPONENT (zipf:1.1) or a file",
+        ),
+        (
+            ["--world-size", "4", "--moe-load", "zipf:-1"],
+            [PYTHON, PARALLEL],
+            "--moe-load zipf:-1: the exponent is a number from 0, such as zipf:1.1",
+        ),
+        (
+            ["--moe-load", "uniform"],
+            [PYTHON, PARALLEL],
+            "real ones go by their values: add --fake, or leave it out",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_refused_before_it_runs(
@@ -140,6 +155,30 @@ def test_what_cannot_be_emulated_is_recorded_all_the_same(tmp_path: Path) -> Non
     assert f"trnprof emulate {trace} --system" in done.err.splitlines()[-1]
     again = trnprof("emulate", trace, "--system", "trn2", "-o", tmp_path / "again.trnprof")
     assert again.code == 0
+
+
+def test_a_load_that_the_program_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "shares.csv").write_text("1,2,3,4\n")
+    script = SCRIPTS / "experts.py"
+    line = ("record", "-o", "out", "--world-size", "8", "--moe-load", "shares.csv", "--")
+    done = trnprof(*line, PYTHON, script, "bincount", folder=tmp_path)
+    assert done.code == 2
+    reason = "shares for 4 experts, but the program chooses among 16 (0)"
+    assert f"--moe-load shares.csv: {reason}" in done.err.splitlines()[1].replace(
+        str(tmp_path) + "/", ""
+    )
+
+
+def test_a_load_is_told_where_it_decides_and_where_it_does_not(tmp_path: Path) -> None:
+    trace = tmp_path / "run.trnprof"
+    line = ("record", "-o", trace, "--force", "--world-size", "8", "--moe-load", "zipf:1.1", "--")
+    done = trnprof(*line, PYTHON, SCRIPTS / "experts.py", "bincount")
+    told = "sizes follow from a chosen load, not from data: --moe-load zipf:1.1, 1 router(s)"
+    assert told in done.err
+    assert any(told in note for note in open_trace(trace).manifest["emulation"]["notes"])
+    done = trnprof(*line, PYTHON, SCRIPTS / "capacity.py")
+    assert done.code == 0
+    assert "--moe-load zipf:1.1 changed nothing" in done.err
 
 
 def test_the_programs_own_exit_code_comes_through(tmp_path: Path) -> None:

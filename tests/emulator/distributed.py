@@ -16,15 +16,16 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @cache
-def played(world_size: int, *arguments: str) -> Workload:
-    """The workload of a script that plays rank 0; each combination runs once."""
+def played(world_size: int, *arguments: str, moe_load: str = "uniform") -> Workload:
+    """The workload of a script (or of Python's own options) that plays rank 0; each combination runs once."""
     import sys
 
-    command = [sys.executable, str(SCRIPTS / arguments[0]), *arguments[1:]]
+    first = arguments[0] if arguments[0].startswith("-") else str(SCRIPTS / arguments[0])
+    command = [sys.executable, first, *arguments[1:]]
     with TemporaryDirectory() as folder:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         rank = rank_command(command, world_size)
-        result = run_captured(rank, Path(folder), fake=True, host_spans=False)
+        result = run_captured(rank, Path(folder), fake=True, host_spans=False, moe_load=moe_load)
         assert (result.exit_code, result.failure) == (0, ""), (arguments, result)
         return load_workload(Path(folder))
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from trnprof.emulator.capture.torch_known import KnownValues  # noqa: E402
+from trnprof.emulator.capture.torch_known import Known, KnownValues  # noqa: E402
 
 
 class Followed(TorchDispatchMode):
@@ -105,3 +105,54 @@ def test_what_unknown_values_are_written_into_is_no_longer_known() -> None:
         counts += torch.randint(0, 9, (3,))
     assert known.find(counts) is None
     assert known.find(view) is None
+
+
+def counts_of(chosen: Any) -> list[Any]:
+    """As programs count the tokens of each of 8 experts."""
+    marked = torch.zeros(len(chosen), 8).int().scatter(1, chosen, 1)
+    added = torch.zeros(8, dtype=torch.int64).scatter_add_(
+        0, chosen.ravel(), torch.ones_like(chosen.ravel())
+    )
+    places = (chosen.unsqueeze(-1) == torch.arange(8)).cumsum(0)
+    return [
+        marked.bool(),
+        marked.sum(0),
+        added,
+        places[-1].sum(0),
+        chosen.ravel().sort(stable=True)[1],
+    ]
+
+
+def test_what_follows_from_the_choices_of_routers_is_known_however_large() -> None:
+    chosen = torch.randint(0, 8, (50_000, 2), generator=torch.Generator().manual_seed(1))
+    known = KnownValues()
+    with FakeTensorMode(allow_non_fake_inputs=True), Followed(known):
+        fake = torch.empty(50_000, 2, dtype=torch.int64)
+        known.learn(fake, Known(chosen, True, frozenset(("router",))))
+        ours = counts_of(fake)
+        filled = torch.zeros(50_000, 2, dtype=torch.int64)
+        filled[:10] = 3
+        unknown = fake + filled
+    for one, truth in zip(ours, counts_of(chosen), strict=True):
+        found = known.find(one)
+        assert found is not None
+        assert found.routers == {"router"}
+        assert torch.equal(found.values, truth)
+    assert known.find(unknown) is None
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_values_that_nobody_knows_are_finite(size: int) -> None:
+    known = KnownValues()
+    with FakeTensorMode(allow_non_fake_inputs=True), Followed(known):
+        drawn = torch.randn(size)
+        answers = [
+            torch.isfinite(drawn).all(),
+            (drawn == drawn).all(),
+            ~torch.isnan(drawn).any(),
+            ~(torch.isnan(drawn) | torch.isinf(drawn)).any(),
+            ~(drawn.abs() == float("inf")).any(),
+        ]
+        other = (drawn == 1.0).any()
+    assert [known.find(answer).values.item() for answer in answers] == [True] * len(answers)
+    assert known.find(other) is None

@@ -74,7 +74,7 @@ def export_chakra(workload: Workload, output: Path, *, force: bool) -> ChakraSum
         groups=len(group_ids),
         nbytes=nbytes,
         ragged=sum(
-            bool(op.collective and op.collective.sent_bytes)
+            bool(op.collective and (op.collective.sent_bytes or op.collective.received_bytes))
             for program in programs
             for op in program.operations
         ),
