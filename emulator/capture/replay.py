@@ -258,7 +258,7 @@ def _cut(
 ) -> tuple[list[Operation], list[WorkloadStep]]:
     """Steps of a program that marked none, from the cuts of one kind."""
     wanted = _kind_of_cuts(rows)
-    source = wanted if wanted in ("generate", "loader", "pipeline") else "forward"
+    source = wanted if wanted in ("generate", "loader") else "forward"
     numbered: list[Operation] = []
     labels = [""]
     has_operations = False

@@ -19,6 +19,8 @@ from tests.emulator.distributed import SCRIPTS, played
 from tests.emulator.ranks.worlds import Run, run
 
 from trnprof.emulator.capture.peers import members
+from trnprof.emulator.capture.replay import replay
+from trnprof.emulator.capture.store import Row
 from trnprof.emulator.system import load_system
 from trnprof.emulator.workload import CollectiveCall, Workload
 
@@ -247,3 +249,21 @@ def test_ranks_with_the_same_positions_do_the_same() -> None:
     assert members(8, [0, 4], [first]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert members(8, [0, 1, 4], [first, last]) == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert members(4, [0, 1], [((0, 1),)]) == [[0], [1], [2, 3]]
+
+
+def test_a_pipeline_without_an_optimizer_has_a_step_for_each_run_of_its_schedule() -> None:
+    """Whatever its microbatches do; what is received right before a run belongs to it."""
+    receive = {"kind": "send_recv", "group": 0, "nbytes": 4, "root": 1, "target": 0}
+    call = json.dumps({"collective": {**receive, "sent_bytes": []}})
+    run_of = [
+        Row("cut", phase="pipeline"),
+        *(
+            row
+            for _ in range(3)
+            for row in (Row("cut", phase="forward"), Row("op", "mm", "forward"))
+        ),
+    ]
+    rows = [*run_of, Row("op", "c10d::recv_", "forward", arguments=call), *run_of, Row("end")]
+    workload = replay(rows, is_torn=False)
+    assert [op.step for op in workload.operations] == [0, 0, 0, 1, 1, 1, 1]
+    assert [step.source for step in workload.steps] == ["forward", "forward"]
