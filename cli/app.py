@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -21,6 +22,7 @@ from trnprof.cli.commands.view import view
 from trnprof.cli.compiling import say_compiling
 from trnprof.cli.diagnostics import ExitCode, fail, internal_error, tell
 from trnprof.cli.stopping import ignore_stops
+from trnprof.cli.strict import with_default_strict
 from trnprof.cli.usage import plain
 
 app = typer.Typer(
@@ -75,7 +77,7 @@ def run() -> None:
 
     tell_of_compiling(say_compiling)
     try:
-        code = app(prog_name="trnprof", standalone_mode=False)
+        code = app(with_default_strict(sys.argv[1:]), prog_name="trnprof", standalone_mode=False)
     except TrnprofError as error:
         raise fail(str(error)) from None
     except (typer.Abort, KeyboardInterrupt):

@@ -91,7 +91,7 @@ STRICT = typer.Option(
     metavar="PERCENT",
     min=0,
     max=100,
-    help="Exit with 1 if the roofline fallback has more of the busy time than this.",
+    help="Exit with 1 if the roofline fallback has more of the busy time than this; 5 if no number follows.",
 )
 STRICT_MEMORY = typer.Option(
     "--strict-memory", help="Exit with 1 if the workload does not fit the emulated HBM."

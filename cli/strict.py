@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from trnprof.cli.diagnostics import ExitCode, say
 
 _MOST_NAMES: Final = 6
+DEFAULT_STRICT: Final = "5"
+"""Percent of busy time that ``--strict`` without a number lets the fallback have."""
+_NUMBER: Final = re.compile(r"[-+]?\.?\d")
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,25 @@ class Checks:
 
 
 NO_CHECKS: Final = Checks()
+
+
+def with_default_strict(arguments: Sequence[str]) -> list[str]:
+    """The arguments of the command line, a bare ``--strict`` of record and emulate given its number; the parser has no options that may stand alone.
+
+    >>> with_default_strict(["record", "--strict", "--", "python", "train.py", "--strict"])
+    ['record', '--strict', '5', '--', 'python', 'train.py', '--strict']
+    >>> with_default_strict(["emulate", "run.trnprof", "--strict", "0"])
+    ['emulate', 'run.trnprof', '--strict', '0']
+    """
+    own = list(arguments)
+    if own[:1] not in (["record"], ["emulate"]):
+        return own
+    end = own.index("--") if "--" in own else len(own)
+    for at in (i for i in range(end - 1, 0, -1) if own[i] == "--strict"):
+        following = own[at + 1] if at + 1 < end else ""
+        if not _NUMBER.match(following):
+            own.insert(at + 1, DEFAULT_STRICT)
+    return own
 
 
 def tell_coverage(details: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ there is a backlog, and where threads record faster than it can follow (several 
 at their next record until less than a quarter of ``MOST_WAITING`` records is left. What waits was 200 MB at most when tried with four such threads. If
 the drain fails (disk full), recording ends there and ``stop`` raises.
 
-Fork: a child records nothing, its parent goes on. A kill loses what was not drained, and spans still open.
+Fork: a child records nothing (unless :func:`record_when_used` is called in it), its parent goes on. A kill loses what was not drained, and spans still open.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from trnprof.tracer.errors import TrnprofError
@@ -59,7 +60,7 @@ MOST_WAITING: Final = 1 << 20
 """Records (two a span) that may wait for the drain before threads wait for it."""
 
 _SINK: Final = Sink()
-_current: Sink | Threads | Brake = _SINK
+_current: Sink | Threads | Brake | _Sleeping = _SINK
 _recorder: HostRecorder | None = None
 _listeners: list[Callable[[str], object]] = []
 
@@ -259,6 +260,7 @@ class HostRecorder:
         reproducible: leave out the host name and the wall clock.
         rank: rank that its steps belong to.
         drain_seconds: pause between two drains.
+        label: name of the host's track, "" for that of the host.
     """
 
     def __init__(
@@ -269,6 +271,7 @@ class HostRecorder:
         reproducible: bool = False,
         rank: int = 0,
         drain_seconds: float = 0.25,
+        label: str = "",
     ) -> None:
         self.path = os.fspath(path)
         self._writer = writer
@@ -276,6 +279,7 @@ class HostRecorder:
         self._reproducible = reproducible
         self._rank = rank
         self._drain_seconds = drain_seconds
+        self._label = label
         self._state = "new"
         self._lock = threading.RLock()
         self._stopping = threading.Event()
@@ -358,6 +362,7 @@ class HostRecorder:
             rank=self._rank,
             origin_ns=origin_ns,
             epoch_unix_ns=epoch_unix_ns,
+            label=self._label,
         )
 
     def _run(self) -> None:
@@ -417,6 +422,66 @@ class HostRecorder:
 
 
 _control = threading.RLock()
+
+
+class _Sleeping:
+    """Where records go until the first of them: that starts a recorder."""
+
+    def __init__(self, path: str | os.PathLike[str], writer: str, label: Callable[[], str]) -> None:
+        self._path, self._writer, self._label = path, writer, label
+
+    @property
+    def spans(self) -> Append:
+        """Where spans go."""
+        append: Append = self._woken().spans
+        return append
+
+    @property
+    def counts(self) -> Append:
+        """Where samples of counters go."""
+        append: Append = self._woken().counts
+        return append
+
+    def _woken(self) -> Any:
+        global _current
+        with _control:
+            if _current is self:
+                _current = _SINK
+                with suppress(TrnprofError):
+                    HostRecorder(self._path, self._writer, label=self._label()).start()
+            return _current
+
+
+def record_when_used(
+    path: str | os.PathLike[str], writer: str, label: Callable[[], str] = str
+) -> None:
+    """Start a recorder of this process with its first span, instant or counter; nothing is written before, or while another records.
+
+    For processes that may record nothing. That recorder keeps no steps before it has begun; a trace that cannot be written is left alone.
+
+    Args:
+        path: trace directory.
+        writer: name of the writer, unique in the trace.
+        label: gives the name of the host's track when the recorder starts, "" for that of the host.
+    """
+    global _current
+    with _control:
+        if _recorder is None:
+            _current = _Sleeping(path, writer, label)
+
+
+def current_writer() -> str | None:
+    """Name of the writer that this process records as; None while nothing records."""
+    recorder = _recorder
+    return None if recorder is None else recorder._writer
+
+
+def stop_recording() -> None:
+    """Stop the recorder of this process, if there is one, as its ``stop`` does; what cannot be written is lost."""
+    recorder = _recorder
+    if recorder is not None:
+        with suppress(TrnprofError):
+            recorder.stop()
 
 
 def _switch(recorder: HostRecorder, to: Threads | Brake | None) -> None:

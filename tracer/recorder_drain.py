@@ -88,6 +88,7 @@ def open_drain(
     rank: int,
     origin_ns: int,
     epoch_unix_ns: int,
+    label: str = "",
 ) -> Drain:
     """Claim a writer of the trace and write its host track.
 
@@ -99,6 +100,7 @@ def open_drain(
         rank: rank of the steps.
         origin_ns: ``perf_counter_ns`` that becomes time 0.
         epoch_unix_ns: wall clock at that moment.
+        label: name of the host's track, "" for that of the host.
 
     Raises:
         WriteError: the trace cannot be written.
@@ -107,13 +109,16 @@ def open_drain(
     opened = TraceWriter(
         path, writer=writer, clocks=[clock], command=command, reproducible=reproducible
     )
-    return Drain(opened, "host0" if reproducible else socket.gethostname(), rank, origin_ns)
+    host = "host0" if reproducible else socket.gethostname()
+    return Drain(opened, host, rank, origin_ns, label or host)
 
 
 class Drain:
     """The one user of a recorder's TraceWriter; not thread-safe."""
 
-    def __init__(self, writer: TraceWriter, host: str, rank: int, origin_ns: int) -> None:
+    def __init__(
+        self, writer: TraceWriter, host: str, rank: int, origin_ns: int, name: str
+    ) -> None:
         self._writer = writer
         self._host = host
         self._rank = rank
@@ -129,7 +134,7 @@ class Drain:
         self._new_tracks: list[tuple[Any, ...]] = []
         self._first_step_ns: int | None = None
         self._step_ends: Ints = np.empty(0, np.int64)
-        self._add_track("host", host, None, 0, 0, None)
+        self._add_track("host", name, None, 0, 0, None)
         self._write_tracks()
         writer.flush()
 

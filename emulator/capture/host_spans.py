@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from trnprof.emulator.capture.worker_spans import give_way
 from trnprof.tracer import recorder
 from trnprof.tracer.errors import TrnprofError
 
@@ -21,6 +22,7 @@ class HostSpans:
 
     def start(self) -> None:
         """Begin; failing, host spans are left out."""
+        give_way()
         try:
             self._recorder = recorder.HostRecorder(self._trace_dir, writer="host").start()
         except TrnprofError:

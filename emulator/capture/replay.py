@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trnprof.emulator.capture.calls import from_first_step
 from trnprof.emulator.capture.messages import MESSAGE_KEYS, incomplete, is_receive
+from trnprof.emulator.capture.serving import serving_labels
 from trnprof.emulator.workload import (
     CollectiveCall,
     Operation,
@@ -278,6 +279,8 @@ def _cut(
                 _take_up_receives(numbered, len(labels) - 1)
             is_first = False
     last = numbered[-1].step if numbered else -1
+    if wanted == "forward":
+        labels = serving_labels(numbered, len(labels))
     steps = [WorkloadStep(i, labels[i] or f"step {i}", source) for i in range(last + 1)]
     return numbered, steps
 

@@ -45,6 +45,11 @@ from trnprof.emulator.capture.torch_patches import (
 from trnprof.emulator.capture.torch_phases import Phases
 from trnprof.emulator.capture.torch_pipelines import watch_pipelines
 from trnprof.emulator.capture.torch_tensors import Storages, parts
+from trnprof.emulator.capture.worker_spans import (
+    watch_forks,
+    watch_loaders,
+    watch_spawned,
+)
 from trnprof.emulator.workload import ProcessGroup
 from trnprof.tracer import recorder
 from trnprof.tracer.errors import CaptureError
@@ -121,6 +126,10 @@ class TorchCapture:
         self.mode.__enter__()
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._after_fork)
+        if self.settings.host_spans:
+            watch_forks(self.settings.trace_dir)
+            watch_loaders(self.settings.trace_dir)
+            watch_spawned(self.settings.trace_dir)
 
     def _watch_groups(self) -> None:
         """Make the world of which this process plays a rank, and number its groups."""

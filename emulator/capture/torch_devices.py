@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from trnprof.emulator.capture.imports import when_imported
 from trnprof.emulator.capture.torch_source import is_internal
@@ -56,10 +56,12 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
     def install(self) -> None:
         """From now on."""
         warnings.filterwarnings("ignore", "The passed-in `module` is on CPU")  # of the first FSDP
+        warnings.filterwarnings("ignore", "DTensor random operators may not have complete support")
         self._patch_cuda()
         self._patch_accelerator()
         self._patch_modules()
         self._patch_precision()
+        self._patch_engine()
         self.__enter__()
 
     def note(self) -> str:
@@ -135,6 +137,18 @@ class DeviceMap(TorchFunctionMode):  # type: ignore[misc]  # torch is not follow
             ("synchronize", None),
         ):
             setattr(found, name, self._to_programs(getattr(found, name), answer))
+
+    def _patch_engine(self) -> None:
+        """``backward()`` is a call that passes by, so within it none would: forwards that it runs again are the program's too."""
+        run = torch.autograd._engine_run_backward
+
+        @functools.wraps(run)
+        def engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+            is_off = self not in _get_current_function_mode_stack()
+            with self if is_off else contextlib.nullcontext():
+                return run(*args, **kwargs)
+
+        torch.autograd._engine_run_backward = engine_run_backward
 
     def _to_programs(self, asked: Callable[..., Any], answer: Any) -> Callable[..., Any]:
         """An answer for the program; torch's own code hears the truth."""

@@ -159,8 +159,9 @@ class FakeRun:
 
         @functools.wraps(apply)
         def replacing_apply(module: Any, fn: Any, recurse: bool = True) -> Any:
-            for child in module.modules() if recurse else (module,):
-                _apply_to_own(child, fn)
+            for child in module.children() if recurse else ():
+                child._apply(fn)  # which some modules override
+            _apply_to_own(module, fn)
             return module
 
         torch.nn.Module._apply = replacing_apply
@@ -361,16 +362,21 @@ def _apply_to_own(module: torch.nn.Module, fn: Any) -> None:
             continue
         with torch.no_grad():
             changed = fn(parameter)
-        if changed.dtype == parameter.dtype and changed.shape == parameter.shape:
+        if _kind(changed) == _kind(parameter):
             continue
         memo = parameter.__dict__.get("_trnprof_converted")
-        if memo is None or memo.dtype != changed.dtype:
+        if memo is None or _kind(memo) != _kind(changed):
             memo = torch.nn.Parameter(changed, parameter.requires_grad)
             parameter.__dict__["_trnprof_converted"] = memo  # a tied parameter stays tied
         module._parameters[name] = memo
     for name, buffer in module._buffers.items():
         if buffer is not None:
             module._buffers[name] = fn(buffer)
+
+
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What a conversion may change: one from the meta device makes values."""
+    return tensor.dtype, tensor.shape, tensor.device.type
 
 
 def _numpy_dtype(dtype: torch.dtype) -> Any:

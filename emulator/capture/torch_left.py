@@ -9,10 +9,20 @@ import torch
 import torch.utils.data
 
 from trnprof.emulator.capture.launch_settings import leave_mark
+from trnprof.emulator.capture.worker_spans import watch_forks, watch_loaders, watch_spawned
 
 
-def watch_left_process(trace_dir: Path) -> None:
-    """Leave a mark at the first call of a model in this process; until then each module call costs a look."""
+def watch_left_process(trace_dir: Path, *, host_spans: bool) -> None:
+    """Leave a mark at the first call of a model in this process; until then each module call costs a look.
+
+    Args:
+        trace_dir: trace directory.
+        host_spans: keep the spans of this process too.
+    """
+    if host_spans:
+        watch_forks(trace_dir)
+        watch_loaders(trace_dir)
+        watch_spawned(trace_dir)
     module = torch.nn.Module
     call = module.__call__
 

@@ -62,6 +62,9 @@ def test_coverage_is_told_and_strict_fails_with_the_trace_written(tmp_path: Path
     line = ("emulate", trace, "--system", "trn2", "--strict-memory", "-o", out)
     assert trnprof(*line, "--strict", "100").code == 0
     assert trnprof(*line, "--strict", "0", "--force").code == 1
+    bare = trnprof(*line, "--force", "--strict")
+    assert (bare.code, "--strict 5: the roofline fallback has" in bare.err) == (1, True)
+    assert trnprof("emulate", "--strict", *line[1:], "--force").code == 1
     refused = trnprof(*line, "--strict", "-1", "--force")
     assert refused.code == 2
     assert "Traceback" not in refused.err

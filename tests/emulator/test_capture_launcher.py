@@ -152,3 +152,55 @@ def test_host_spans_are_in_the_trace(tmp_path: Path) -> None:
     assert names.count("backward") == 3
     assert names.count("optimizer.step") == 3
     assert {"step 0", "step 1", "step 2"} <= set(names)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_and_forks_have_writers_of_their_own(tmp_path: Path, start: str) -> None:
+    from trnprof.tracer.reader import open_trace
+
+    result = captured(tmp_path, str(SCRIPTS / "children.py"), start)
+    assert (result.exit_code, result.captured) == (0, True)
+    assert len(load_workload(tmp_path).steps) == 4
+    trace = open_trace(tmp_path)
+    assert [problem.kind for problem in trace.problems] == ["no_manifest"]  # nothing was emulated
+    # the program, two workers, a process, a fork and its fork; an idle fork, and one that runs something else, have none
+    assert [fragment["sealed"] for fragment in trace.fragments] == [True] * 6
+    tracks = {row["track_id"]: row for row in trace.tracks.iter_rows(named=True)}
+    found: dict[str, list[str]] = {}
+    for event in trace.events.collect().iter_rows(named=True):
+        host = tracks[tracks[event["track_id"]]["parent_id"]]
+        found.setdefault(host["name"].partition(" (")[0], []).append(event["name"])
+    loaded = sorted(name for name in found if name.startswith("DataLoader"))
+    assert loaded == ["DataLoader worker 0", "DataLoader worker 1"]
+    for worker in loaded:
+        assert sorted(found[worker]) == ["decode"] * 16 + ["load batch"] * 2
+    others = [set(names) for name, names in found.items() if name not in loaded]
+    assert {"in a process"} in others
+    assert {"in a fork", "in a fork of a fork"} in others
+    counters = trace.counters.collect()["value"].to_list()
+    assert counters == [1.0] * 3
+
+
+def test_a_worker_that_is_killed_spoils_nothing(tmp_path: Path) -> None:
+    from trnprof.tracer.reader import open_trace
+
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import os, signal, time, torch, trnprof\n"
+        "model = torch.nn.Linear(4, 4)\n"
+        "model(torch.randn(2, 4)).sum().backward()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    while True:\n"
+        "        with trnprof.span('busy'):\n"
+        "            time.sleep(0.001)\n"
+        "time.sleep(1)\n"
+        "os.kill(child, signal.SIGKILL)\n"
+        "os.wait()\n"
+    )
+    trace_dir = tmp_path / "trace"
+    assert captured(trace_dir, str(script)).exit_code == 0
+    trace = open_trace(trace_dir)
+    assert [p for p in trace.problems if p.severity == "error"] == []
+    assert sorted(f["sealed"] for f in trace.fragments) == [False, True]
+    assert "busy" in trace.events.collect()["name"].to_list()

@@ -6,8 +6,11 @@ import json
 from collections import Counter
 
 import pytest
+from tests.emulator.programs import op as operation
+from tests.emulator.programs import ref
 from tests.emulator.test_capture import SCRIPTS, compute, run
 
+from trnprof.emulator.capture.serving import serving_labels
 from trnprof.emulator.workload import Operation, Workload
 
 HEADS, DEPTH, PROMPT, TOKENS = 4, 16, 8, 4
@@ -44,7 +47,20 @@ def test_fake_tensors_give_the_same_operations() -> None:
         for w in both
     ]
     assert shapes[0] == shapes[1]
-    assert [s.source for s in both[1].steps] == ["forward"] * 2 * TOKENS
+    labels = ["prefill", *(f"decode {i}" for i in range(1, TOKENS))]
+    assert [(s.label, s.source) for s in both[1].steps] == [(s, "forward") for s in 2 * labels]
+
+
+def test_queries_tell_prefill_from_decoding_only_where_there_is_decoding() -> None:
+    def attending(step: int, *queries: int) -> list[Operation]:
+        name = "_scaled_dot_product_flash_attention_for_cpu"
+        return [operation(name, [ref(0, 2, 4, count, 16)], [], step=step) for count in queries]
+
+    chunked = [*attending(0, 8), *attending(1, 5), *attending(2, 1, 1), *attending(4, 1)]
+    assert serving_labels(chunked, 5) == ["prefill", "prefill", "decode 1", "", "decode 2"]
+    pooled = [*attending(0, 8, 1), *attending(1, 8, 1)]  # an attention of one query in each
+    assert serving_labels(pooled, 2) == ["", ""]
+    assert serving_labels(attending(0, 1), 1) == [""]
 
 
 def test_a_window_of_decoding_steps() -> None:

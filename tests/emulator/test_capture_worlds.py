@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -172,3 +173,54 @@ def test_buckets_are_reduced_while_the_backward_goes_on(tmp_path: Path) -> None:
     assert products["end_ns"].max() > ends[0]
     updates = events.filter(pl.col("operator").str.contains("addcdiv"))
     assert updates["end_ns"].max() > ends[-1]
+
+
+TITAN = {"layers": 2, "width": 64, "tokens": 64, "batch": 2, "vocabulary": 512, "hidden": 128}
+"""Of scripts/titan.py; activations are bfloat16, what is over logits float32."""
+
+
+def test_a_mesh_of_sharded_data_and_tensors_with_checkpointed_blocks() -> None:
+    """Sequence parallel: two gathers and two scatters a block, one more of each around; the loss sums maxima, exponentials, and what was picked."""
+    workload = played(8, "titan.py", "1", "2", "1", "4")
+    assert not [note for note in workload.notes if "decided by values" in note]
+    layers, rows = TITAN["layers"], TITAN["batch"] * TITAN["tokens"]
+    activation = rows * TITAN["width"] * 2
+    forward = Counter(kinds(workload, 1, "forward"))
+    assert forward["all_gather", "tp", activation] == 2 * layers + 1
+    assert forward["reduce_scatter", "tp", activation] == 2 * layers + 1
+    assert forward["all_reduce", "tp", rows * 4] == 3
+    backward = Counter(kinds(workload, 1, "backward"))
+    # each becomes the other; blocks run again, but for the last operation, whose result nobody keeps
+    assert backward["all_gather", "tp", activation] == 2 * layers + 1 + 2 * layers
+    assert backward["reduce_scatter", "tp", activation] == 2 * layers + 1 + layers
+    # gradients of the norms, whose weights every rank has
+    assert backward["all_reduce", "tp", TITAN["width"] * 2] == 2 * layers + 1
+    width, hidden = TITAN["width"], TITAN["hidden"]
+    block = (4 * width * width + 3 * width * hidden) // 4 + 2 * width
+    rest = 2 * TITAN["vocabulary"] * width // 4 + width
+    for phase, times in (("forward", 1), ("backward", 1)):
+        found = Counter(kinds(workload, 1, phase))
+        assert found["all_gather", "dp_shard", 2 * block] == times * layers
+    assert forward["all_gather", "dp_shard", 2 * rest] == 1
+    assert backward["reduce_scatter", "dp_shard", 4 * block] == layers
+    assert backward["reduce_scatter", "dp_shard", 4 * rest] == 1
+
+
+def test_context_parallel_by_gathering_keys_and_values() -> None:
+    workload = played(8, "titan.py", "1", "2", "2", "2")
+    # keys and values of all tokens, of the heads of a rank
+    nbytes = 2 * TITAN["batch"] * TITAN["tokens"] * TITAN["width"] // 2 * 2
+    layers = TITAN["layers"]
+    forward, backward = (Counter(kinds(workload, 1, p)) for p in ("forward", "backward"))
+    assert forward["all_gather", "cp", nbytes] == layers
+    assert backward["all_gather", "cp", nbytes] == 2 * layers  # forward again, and backward
+    assert {(kind, name) for kind, name, _ in backward if name == "cp"} == {
+        ("all_gather", "cp"),
+        ("permute", "cp"),
+    }
+
+
+def test_what_backward_runs_again_is_mapped_to_the_emulated_device_too() -> None:
+    workload = played(1, "recomputed.py")
+    assert len(workload.steps) == 2
+    assert "4 call(s) for a CUDA" in " ".join(workload.notes)

@@ -54,7 +54,7 @@ def start_torch() -> None:
         if (settings.trace_dir / CLAIM_NAME).exists():
             from trnprof.emulator.capture.torch_left import watch_left_process
 
-            watch_left_process(settings.trace_dir)
+            watch_left_process(settings.trace_dir, host_spans=settings.host_spans)
         else:
             from trnprof.emulator.capture.torch import start_capture as start
 

@@ -33,6 +33,8 @@ for step in range(4):
     print(total / right if step == 3 and right == 0 else "", out.detach().numpy().shape)
     if total < best:  # decides
         best = total
-    if torch.isnan(loss):  # decides
+    if loss > 1e9:  # decides
+        break
+    if torch.isnan(loss):  # it is taken to be finite, without a note
         break
 print(seen)
