@@ -75,6 +75,49 @@ def rank_changes(path: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def by_doing(path: pl.DataFrame) -> pl.DataFrame:
+    """What a path is made of.
+
+    Args:
+        path: as ``critical_path`` returns it.
+
+    Returns:
+        One row a kind, the longest first: doing, duration_ns, share (of the step), pieces.
+    """
+    total = pl.col("duration_ns").sum().clip(1)
+    return (
+        path.with_columns(doing=_doing(), share=pl.col("duration_ns") / total)
+        .group_by("doing")
+        .agg(pl.col("duration_ns", "share").sum(), pieces=pl.len())
+        .sort("duration_ns", "doing", descending=[True, False])
+    )
+
+
+def _doing() -> pl.Expr:
+    """What a piece of the path is, in words: ``Tensor``, ``DMA``, ``all_gather``, ``wait for data``, …."""
+    name = pl.col("name").cast(pl.String)
+    works = (
+        pl.when(pl.col("category") == "collective")
+        .then(name)
+        .when(pl.col("kind") == "dma_queue")
+        .then(pl.lit("DMA"))
+        .when(pl.col("category") == "sync")
+        .then(pl.lit("DMA issue"))
+        .otherwise("resource")
+    )
+    reason = pl.col("wait_reason").cast(pl.String)
+    return (
+        pl.when(pl.col("part") == RUN)
+        .then(works)
+        .when(pl.col("part") == WAIT)
+        .then(pl.concat_str(pl.lit("wait"), reason, separator=": ", ignore_nulls=True))
+        .when(pl.col("part") == BEFORE)
+        .then(pl.lit("before the first event"))
+        .when(pl.col("part") == AFTER)
+        .then(pl.lit("after the last event"))
+    )
+
+
 def event_slack_ns(graph: StepGraph) -> I64:
     """int64[n]: the slack of every event of a step, by its index."""
     from trnprof.analysis.path_kernel import latest_ends

@@ -18,6 +18,7 @@ from trnprof.cli.commands.report import report
 from trnprof.cli.commands.systems import systems
 from trnprof.cli.commands.validate import validate
 from trnprof.cli.commands.view import view
+from trnprof.cli.commands.whatif import whatif
 from trnprof.cli.compiling import say_compiling
 from trnprof.cli.diagnostics import ExitCode, fail, internal_error, tell
 from trnprof.cli.stopping import ignore_stops
@@ -42,6 +43,7 @@ app.command("import", rich_help_panel=RECORD)(import_)
 app.command(rich_help_panel=MACHINES)(collective)
 app.add_typer(systems, name="systems", rich_help_panel=MACHINES)
 app.command(rich_help_panel=READ)(report)
+app.command(rich_help_panel=READ)(whatif)
 app.command(rich_help_panel=READ)(view)
 app.command(rich_help_panel=READ)(export)
 app.command(rich_help_panel=FILES)(info)

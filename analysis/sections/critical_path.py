@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from trnprof.analysis.attribution import with_attribution
-from trnprof.analysis.critical_path import AFTER, BEFORE, RUN, WAIT, critical_path, rank_changes
+from trnprof.analysis.critical_path import by_doing, critical_path, rank_changes
 from trnprof.analysis.sections.section import Column, Section, Subject, Table, silent, table
 from trnprof.analysis.step_graph import StepGraph, step_graph
 from trnprof.analysis.steps import median_step
@@ -37,39 +37,14 @@ def build(subject: Subject) -> Section:
     if not len(graph):
         return silent(KEY, TITLE, "because no event of the device lies in the step")
     path = with_attribution(critical_path(graph), subject.trace.ops)
-    path = path.with_columns(doing=_doing())
+    doing = (Column("doing", "doing"), *_FIGURES)
     tables = [
-        _by(path, graph, "by_kind", {"doing": "doing"}),
+        table("by_kind", "by kind", doing, by_doing(path)),
         _by(path, graph, "by_operator", {"operator": "operator", "layer": "layer"}),
         _by(path, graph, "by_source_line", {"source": "source line"}),
         table("rank_changes", "where it changes rank", _CHANGES, rank_changes(path), TOP),
     ]
     return Section(KEY, TITLE, tuple(t for t in tables if t.rows), _notes(graph))
-
-
-def _doing() -> pl.Expr:
-    """What a piece of the path is, in words: ``Tensor``, ``DMA``, ``all_gather``, ``wait for data``, …."""
-    name = pl.col("name").cast(pl.String)
-    works = (
-        pl.when(pl.col("category") == "collective")
-        .then(name)
-        .when(pl.col("kind") == "dma_queue")
-        .then(pl.lit("DMA"))
-        .when(pl.col("category") == "sync")
-        .then(pl.lit("DMA issue"))
-        .otherwise("resource")
-    )
-    reason = pl.col("wait_reason").cast(pl.String).fill_null("latency")
-    return (
-        pl.when(pl.col("part") == RUN)
-        .then(works)
-        .when(pl.col("part") == WAIT)
-        .then(pl.format("wait: {}", reason))
-        .when(pl.col("part") == BEFORE)
-        .then(pl.lit("before the first event"))
-        .when(pl.col("part") == AFTER)
-        .then(pl.lit("after the last event"))
-    )
 
 
 def _by(path: pl.DataFrame, graph: StepGraph, key: str, labels: dict[str, str]) -> Table:

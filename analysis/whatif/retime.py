@@ -34,7 +34,7 @@ class Changes:
 
     Attributes:
         factors: float64[n], of each event's own time and of how long it holds what it shares.
-        added_ns: float64[n], to its own time.
+        added_ns: float64[n], to its own time, before that.
         issue_factor: of the time that an engine takes to issue a DMA; the first byte comes as long after the call as before.
     """
 
@@ -48,12 +48,15 @@ class Retimed:
     """When each event runs now.
 
     Attributes:
-        starts_ns, ends_ns: int64[n].
+        starts_ns: int64[n].
+        ends_ns: int64[n].
+        blockers: int64[n], what bound each start, -1 for nothing.
         step_ns: how long the step takes, which ends as long after its last event as it did.
     """
 
     starts_ns: I64
     ends_ns: I64
+    blockers: I64
     step_ns: int
 
 
@@ -81,7 +84,7 @@ def retime(trace: Trace, graph: StepGraph, changes: Changes) -> Retimed:
     """
     lengths = (graph.column("end_ns") - graph.column("start_ns")).astype(np.float64)
     factors = changes.factors * np.where(_is_issue(graph), changes.issue_factor, 1.0)
-    durations = np.maximum(lengths * factors + changes.added_ns, 0.0)
+    durations = np.maximum((lengths + changes.added_ns) * factors, 0.0)
     tracks = graph.column("track")
     slots = np.maximum(durations, _queue_slots_ns(trace, graph) * factors)
     parts = [_Held(np.arange(len(graph)), tracks, slots)]
@@ -117,7 +120,7 @@ def retime(trace: Trace, graph: StepGraph, changes: Changes) -> Retimed:
     )
     tail_ns = graph.end_ns - int(graph.column("end_ns").max(initial=graph.start_ns))
     last_ns = int(ends.max(initial=graph.start_ns))
-    return Retimed(starts, ends, last_ns + tail_ns - graph.start_ns)
+    return Retimed(starts, ends, outcome.blocker, last_ns + tail_ns - graph.start_ns)
 
 
 def _offsets(counts: I64) -> I64:

@@ -94,6 +94,7 @@ def build(
     ops: Sequence[Row] = (),
     steps: Sequence[Row] = (),
     peaks: Sequence[Row] = (),
+    flows: Sequence[Row] = (),
     manifest: Mapping[str, Any] | None = None,
     fragments: Sequence[Mapping[str, Any]] = (),
 ) -> Trace:
@@ -109,7 +110,7 @@ def build(
         groups=frame(TABLES["groups"], []),
         steps=frame(TABLES["steps"], steps),
         peaks=frame(TABLES["peaks"], peaks),
-        flows=frame(TABLES["flows"], []).lazy(),
+        flows=frame(TABLES["flows"], flows).lazy(),
         counters=frame(TABLES["counters"], []).lazy(),
     )
 
