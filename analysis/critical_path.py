@@ -86,14 +86,14 @@ def by_doing(path: pl.DataFrame) -> pl.DataFrame:
     """
     total = pl.col("duration_ns").sum().clip(1)
     return (
-        path.with_columns(doing=_doing(), share=pl.col("duration_ns") / total)
+        path.with_columns(doing=doing(), share=pl.col("duration_ns") / total)
         .group_by("doing")
         .agg(pl.col("duration_ns", "share").sum(), pieces=pl.len())
         .sort("duration_ns", "doing", descending=[True, False])
     )
 
 
-def _doing() -> pl.Expr:
+def doing() -> pl.Expr:
     """What a piece of the path is, in words: ``Tensor``, ``DMA``, ``all_gather``, ``wait for data``, …."""
     name = pl.col("name").cast(pl.String)
     works = (

@@ -39,6 +39,15 @@ class Align(StrEnum):
     COLLECTIVES = "collectives"
 
 
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
 class Fidelity(StrEnum):
     """How exactly a collective is timed."""
 
