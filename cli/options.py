@@ -48,6 +48,15 @@ class ReportFormat(StrEnum):
     HTML = "html"
 
 
+class QueryFormat(StrEnum):
+    """How the answer of a query is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
 class Fidelity(StrEnum):
     """How exactly a collective is timed."""
 

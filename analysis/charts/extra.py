@@ -17,7 +17,5 @@ def drawing() -> tuple[Any, Any]:
         import altair
         import vl_convert
     except ImportError as error:
-        raise MissingExtraError(
-            f"charts need {error.name}, which is not installed: pip install 'trnprof[html]'"
-        ) from None
+        raise MissingExtraError(error.name or "altair", "html") from None
     return altair, vl_convert

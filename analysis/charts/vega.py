@@ -50,7 +50,8 @@ def specification(chart: Chart, width: int | str = "container") -> dict[str, Any
         "area": _area,
         "timeline": _timeline,
     }[chart.kind](alt, chart)
-    return dict(drawn.properties(width=width, description=chart.title).to_dict())
+    across = alt.AutoSizeParams(type="fit-x", contains="padding")
+    return dict(drawn.properties(width=width, autosize=across, description=chart.title).to_dict())
 
 
 def _data(alt: Any, chart: Chart) -> Any:
@@ -101,6 +102,8 @@ def _axis(alt: Any, column: Column, unit: str = "") -> Any:
         return alt.Axis(title=column.label, format=".0%")
     if column.form == "ns":
         return alt.Axis(title=f"{column.label} ({unit})")
+    if column.form == "number":
+        return alt.Axis(title=column.label, format=".3~g")
     suffix = {"bytes": "B", "bytes_per_s": "B/s", "flops_per_s": "FLOP/s"}.get(column.form, "")
     expression = f"replace(format(datum.value, '.3~s'), /([kMGTP])$/, ' $1') + '{suffix}'"
     return alt.Axis(title=column.label, labelExpr=expression)
