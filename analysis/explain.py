@@ -67,7 +67,8 @@ def explain(key: str) -> Metric:
         if name in metrics:
             return metrics[name]
     like = [name for name in metrics if asked and asked in name][:4]
-    near = nearest(asked, metrics, 0.5)
-    meant = ", ".join(like or ([near] if near else []))
+    short = {name.removesuffix("_estimated_percent"): name for name in metrics}
+    near = nearest(asked, [*metrics, *short], 0.6)
+    meant = ", ".join(like or ([short.get(near, near)] if near else []))
     hint = f"; did you mean {meant}?" if meant else "; trnprof explain lists all"
     raise TrnprofError(f"no metric {key!r} in reports{hint}")

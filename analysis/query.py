@@ -5,7 +5,7 @@ Views (times in ns, means over nothing: a row a unit):
     engine_busy      step, label, unit, rank, engine, active_ns, summed_ns, total_ns, active_share, events
     step_breakdown   step, label, unit, rank, total_ns, compute_ns, exposed_collective_ns, exposed_dma_ns, host_ns, idle_ns
     operators        the report's operators of each step: step, name, module, phase, count, time_ns, bound_by, roofline_share, …
-    collectives      one row a collective event: step, rank, track, name, start_ns, duration_ns, bytes, group, ranks, algorithm
+    collectives      one row a collective event of a device (not of links): step, rank, track, name, start_ns, duration_ns, bytes, group, ranks, algorithm
     critical_path    the path of the median step: start_ns, end_ns, duration_ns, part, doing, name, rank
     named_events     events with track, kind, rank, operator, module, phase and source line beside them
 
@@ -24,7 +24,9 @@ from trnprof.analysis.scope import Scope, device_scope
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.nearest import nearest
 from trnprof.tracer.reader import Trace
-from trnprof.tracer.schema import TABLES
+from trnprof.tracer.schema import DEVICE_KINDS, TABLES
+
+_IS_QUESTION: Final = re.compile(r"\s*\(*\s*(select|with|from|values)\b", re.IGNORECASE)
 
 
 def run_query(trace: Trace, sql: str) -> pl.DataFrame:
@@ -37,6 +39,8 @@ def run_query(trace: Trace, sql: str) -> pl.DataFrame:
     Raises:
         TrnprofError: the query cannot be understood, or names what is not there.
     """
+    if not _IS_QUESTION.match(sql):
+        raise TrnprofError(f"a query begins with SELECT or WITH: {sql.strip()[:40]!r} does not")
     words = set(re.findall(r"\w+", sql.lower()))
     frames = {name: _plain(getattr(trace, name).lazy()) for name in TABLES}
     named = [name for name in VIEWS if name in words]
@@ -153,7 +157,7 @@ def _collectives(trace: Trace, scope: Scope | None) -> pl.LazyFrame:
     ops = trace.ops.select("op_id", "group_id", "group_seq", "algorithm", "in_bytes", "out_bytes")
     return (
         _named_events(trace, scope)
-        .filter(pl.col("category") == "collective")
+        .filter((pl.col("category") == "collective") & pl.col("kind").is_in(DEVICE_KINDS))
         .join(ops, on="op_id", how="left")
         .join(groups, on="group_id", how="left")
         .drop("group_id", "flops", "dtype")

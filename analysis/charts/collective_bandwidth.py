@@ -102,7 +102,8 @@ def _calls(inside: pl.LazyFrame, ops: pl.LazyFrame) -> pl.LazyFrame:
     named = calls.with_columns(collective=_collective(pl.coalesce("name", "op_name")))
     whole = pl.when(pl.col("collective") == "all_gather").then("out_bytes").otherwise("in_bytes")
     return named.select(
-        "unit_id", "collective", "group_id", "time_ns", bytes=pl.coalesce(whole, "bytes"))
+        "unit_id", "collective", "group_id", "time_ns", bytes=pl.coalesce(whole, "bytes")
+    )
 
 
 def _collective(name: pl.Expr) -> pl.Expr:

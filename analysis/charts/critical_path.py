@@ -51,7 +51,7 @@ def build(subject: Subject) -> Chart:
     notes = [f"{'~ ' if graph.is_inferred else ''}of {which}, from its start"]
     longest = path.sort("duration_ns", "start_ns", descending=[True, False]).head(MAX_PIECES)
     if longest.height < path.height:
-        share = longest["duration_ns"].sum() / max(1, path["duration_ns"].sum())
+        share = int(longest["duration_ns"].sum()) / max(1, int(path["duration_ns"].sum()))
         notes.append(
             f"the longest {longest.height:,} of {path.height:,} pieces, {format_percent(share)} of the step"
         )

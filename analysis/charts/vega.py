@@ -169,9 +169,7 @@ def _heat_map(alt: Any, chart: Chart) -> Any:
     encoded = (
         _base(alt, chart)
         .mark_rect()
-        .encode(
-            x=_x(alt, chart), x2="x2", y=_y(alt, chart), color=color, tooltip=_tips(alt, chart)
-        )
+        .encode(x=_x(alt, chart), x2="x2", y=_y(alt, chart), color=color, tooltip=_tips(alt, chart))
     )
     return encoded.properties(height=alt.Step(ROW_PX))
 
@@ -227,7 +225,5 @@ def _lines(alt: Any, chart: Chart) -> Any:
     return (
         alt.Chart(alt.InlineData(values=values))
         .mark_line(color=QUIET, strokeWidth=2)
-        .encode(
-            x="x:Q", y="y:Q", strokeDash=alt.StrokeDash("line:N", scale=dashes, legend=legend)
-        )
+        .encode(x="x:Q", y="y:Q", strokeDash=alt.StrokeDash("line:N", scale=dashes, legend=legend))
     )
