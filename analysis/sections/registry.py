@@ -10,6 +10,7 @@ from trnprof.analysis.sections.section import Section, Subject
 from trnprof.tracer.errors import TrnprofError
 
 QUESTIONS: Final = {
+    "utilization": "How busy was each engine, core, chip and rank, by step and over time?",
     "critical-path": "Which chain of events makes the step as long as it is?",
 }
 """By name of the section, in the order of a report; the module of that name (``_`` for ``-``) has ``build(subject)``."""
