@@ -8,7 +8,9 @@ from typing import Final
 import polars as pl
 
 from trnprof.analysis.scope import Scope
+from trnprof.analysis.unknowns import unit_noun
 from trnprof.tracer.errors import TrnprofError
+from trnprof.tracer.units import counted
 
 ALL: Final = "all steps"
 
@@ -71,6 +73,13 @@ def focus_note(scope: Scope) -> str:
         return f"of step {steps[0]}"
     label = scope.windows["label"].to_list()
     return "of all steps together" if ALL in label or len(steps) > 1 else "of the whole trace"
+
+
+def mean_note(scope: Scope) -> str:
+    """``of step 3, mean of 64 cores``: how figures of a focussed scope are to be read."""
+    count = int(scope.units["replica_count"].sum())
+    mean = f", mean of {counted(count, unit_noun(scope))}" if count > 1 else ""
+    return f"{focus_note(scope)}{mean}"
 
 
 def _range(numbers: list[int]) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from trnprof.analysis.focus import focus, focus_note, steps_only
+from trnprof.analysis.focus import focus, mean_note, steps_only
 from trnprof.analysis.heat_map import heat_map
 from trnprof.analysis.metrics import ratio
 from trnprof.analysis.scope import Scope
@@ -43,8 +43,7 @@ def build(subject: Subject) -> Section:
         _over_time(scope, "rank", "ranks_over_time", "rank", TOP),
     ]
     notes = (
-        f"{focus_note(scope)}; active is the union, summed counts what runs side by side twice; engines are means of "
-        f"{int(scope.units['replica_count'].sum())} cores or devices",
+        f"{mean_note(scope)}; active is the union, summed counts what runs side by side twice",
         *scope.notes,
     )
     return Section(KEY, TITLE, tuple(t for t in tables if t.rows), notes)

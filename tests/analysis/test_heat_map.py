@@ -40,7 +40,7 @@ def belongs(row: Row, found: dict[str, object], level: str) -> bool:
     return (found["host"], found["chip"]) == ("host0", 0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(traces(), st.sampled_from((None, 0, 1)), st.sampled_from(LEVELS), st.integers(1, 60))
 def test_bins_hold_what_lies_in_them(
     given_trace: tuple[Trace, list[Row]], chosen: int | None, level: str, bins: int
