@@ -13,6 +13,7 @@ QUESTIONS: Final = {
     "breakdown": "Where does the step go, and which collectives and DMAs does nothing hide?",
     "overlap": "What of compute, DMA and collectives runs at once?",
     "utilization": "How busy was each engine, core, chip and rank, by step and over time?",
+    "idle": "What did idle engines wait for?",
     "critical-path": "Which chain of events makes the step as long as it is?",
 }
 """By name of the section, in the order of a report; the module of that name (``_`` for ``-``) has ``build(subject)``."""
