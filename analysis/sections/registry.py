@@ -14,6 +14,7 @@ QUESTIONS: Final = {
     "overlap": "What of compute, DMA and collectives runs at once?",
     "utilization": "How busy was each engine, core, chip and rank, by step and over time?",
     "idle": "What did idle engines wait for?",
+    "collectives": "What do collectives take and reach, and who comes late to them?",
     "critical-path": "Which chain of events makes the step as long as it is?",
 }
 """By name of the section, in the order of a report; the module of that name (``_`` for ``-``) has ``build(subject)``."""
