@@ -19,10 +19,10 @@ from trnprof.tracer.schema import DEVICE_KINDS
 
 UNIT_KINDS = ("core", "chip", "host")
 
-_LINKS = ("event_id", "blocked_by")
+_SELDOM = ("event_id", "blocked_by", "descriptor_bytes")
 """Columns that few questions ask for: not kept in memory for several of them."""
 _EVENT_COLUMNS = (
-    *_LINKS,
+    *_SELDOM,
     "track_id",
     "start_ns",
     "name",
@@ -110,7 +110,7 @@ class Scope:
 
         An event lies in a step and in all of it: one at a time takes half the memory.
         """
-        events = self.events.drop(_LINKS).collect(engine="streaming").lazy()
+        events = self.events.drop(_SELDOM).collect(engine="streaming").lazy()
         for chosen in (pl.col("step").is_null(), pl.col("step").is_not_null()):
             part = replace(
                 self,
