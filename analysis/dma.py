@@ -130,9 +130,13 @@ def routes(transfers: pl.LazyFrame, scope: Scope) -> pl.DataFrame:
         .collect(engine="streaming")
     )
     found = dma_by(labelled, scope, ROUTE).join(active, on=ROUTE, how="left")
-    return found.with_columns(
-        bytes_per_s=ratio(pl.col("bytes") * 1e9, pl.col("active_ns").cast(pl.Float64))
-    ).sort("bytes", *ROUTE, descending=[True, False, False])
+    return (
+        found.with_columns(pl.col("active_ns").fill_null(0.0))
+        .with_columns(
+            bytes_per_s=ratio(pl.col("bytes") * 1e9, pl.col("active_ns").cast(pl.Float64))
+        )
+        .sort("bytes", *ROUTE, descending=[True, False, False])
+    )
 
 
 def queue_balance(transfers: pl.LazyFrame, scope: Scope) -> pl.DataFrame:
