@@ -31,7 +31,13 @@ def focus(scope: Scope, step: int | None = None, rank: int | None = None) -> Sco
     if step is not None and not windows.height:
         known = scope.windows["step"].drop_nulls().unique().sort().to_list()
         raise TrnprofError(f"no step {step}; there are {_range(known)}")
-    chosen = replace(scope, windows=windows, clipped=None)
+    chosen = replace(
+        scope,
+        windows=windows,
+        events=scope.events if step is None else _near(scope.events, windows),
+        clipped=None,
+        steps=scope.step_windows(),
+    )
     return chosen if rank is None else of_rank(chosen, rank)
 
 
@@ -39,8 +45,14 @@ def steps_only(scope: Scope, step: int | None = None, rank: int | None = None) -
     """Keep the windows that are steps, or the one asked for; the one that holds everything where there are none."""
     if step is not None or not scope.windows["step"].is_not_null().any():
         return focus(scope, step, rank)
-    chosen = replace(scope, windows=scope.windows.filter(pl.col("step").is_not_null()))
+    chosen = replace(scope, windows=scope.step_windows(), clipped=None)
     return chosen if rank is None else of_rank(chosen, rank)
+
+
+def _near(events: pl.LazyFrame, windows: pl.DataFrame) -> pl.LazyFrame:
+    """Events that meet the span of some windows: what lies elsewhere need not be read."""
+    first, last = windows["window_start_ns"].min(), windows["window_end_ns"].max()
+    return events.filter((pl.col("end_ns") >= first) & (pl.col("start_ns") <= last))
 
 
 def of_rank(scope: Scope, rank: int) -> Scope:
@@ -63,6 +75,7 @@ def of_rank(scope: Scope, rank: int) -> Scope:
         windows=scope.windows.filter(own),
         events=scope.events.filter(own),
         clipped=clipped,
+        steps=None if scope.steps is None else scope.steps.filter(own),
     )
 
 
