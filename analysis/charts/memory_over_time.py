@@ -71,7 +71,7 @@ def _names(tracks: pl.DataFrame) -> pl.DataFrame:
 def _thinned(
     samples: pl.LazyFrame, start: int, end: int, bins: int
 ) -> tuple[pl.DataFrame, int]:  # fmt: skip
-    """At most two samples a bin and track: track_id, at_ns, value; and how many samples there are.
+    """At most two samples a bin and track, and the last one again at the end: track_id, at_ns, value; and how many samples there are.
 
     A value holds until the next sample, so that the last one before the start counts at the start.
     """
@@ -102,5 +102,7 @@ def _thinned(
     rest = later.collect(engine="streaming").select(columns)
     both = pl.concat([first, rest], how="vertical_relaxed")
     # the last value holds to the end
-    last = both.sort("at_ns").group_by("track_id").agg(pl.col("value").last(), at_ns=pl.lit(end, pl.Int64))  # fmt: skip
-    return pl.concat([both, last.select(columns)], how="vertical_relaxed"), count + first.height
+    newest = pl.col("value").sort_by("at_ns").last()
+    last = clipped.group_by("track_id").agg(newest, at_ns=pl.lit(end, pl.Int64)).select(columns)
+    ended = pl.concat([both, last.collect(engine="streaming")], how="vertical_relaxed")
+    return ended, count + first.height

@@ -150,6 +150,11 @@ def _base(alt: Any, chart: Chart) -> Any:
     return alt.Chart(_data(alt, chart))
 
 
+def _rows_px(chart: Chart) -> int:
+    """A height in pixels: a step a row would be the same, but Vega-Lite warns of it beside a width that follows the page."""
+    return ROW_PX * len({row[chart.y.key] for row in chart.rows})
+
+
 def _bars(alt: Any, chart: Chart) -> Any:
     marks = _base(alt, chart).mark_bar()
     encoded = marks.encode(
@@ -159,7 +164,7 @@ def _bars(alt: Any, chart: Chart) -> Any:
         order=alt.value(0),
         tooltip=_tips(alt, chart),
     )
-    return encoded.properties(height=alt.Step(ROW_PX))
+    return encoded.properties(height=_rows_px(chart))
 
 
 def _heat_map(alt: Any, chart: Chart) -> Any:
@@ -171,7 +176,7 @@ def _heat_map(alt: Any, chart: Chart) -> Any:
         .mark_rect()
         .encode(x=_x(alt, chart), x2="x2", y=_y(alt, chart), color=color, tooltip=_tips(alt, chart))
     )
-    return encoded.properties(height=alt.Step(ROW_PX))
+    return encoded.properties(height=_rows_px(chart))
 
 
 def _timeline(alt: Any, chart: Chart) -> Any:
@@ -186,7 +191,7 @@ def _timeline(alt: Any, chart: Chart) -> Any:
             tooltip=_tips(alt, chart),
         )
     )
-    return encoded.properties(height=alt.Step(ROW_PX))
+    return encoded.properties(height=_rows_px(chart))
 
 
 def _area(alt: Any, chart: Chart) -> Any:

@@ -28,7 +28,7 @@ def build(subject: Subject) -> Section:
     """Of the step asked for; of a rank, the calls that it takes part in."""
     if subject.scope is None:
         return silent(KEY, TITLE, "because the trace has no device tracks")
-    parts = _chosen(collective_parts(subject.trace, subject.scope), subject)
+    parts = chosen_parts(collective_parts(subject.trace, subject.scope), subject)
     if not parts.height:
         return silent(KEY, TITLE, "because no collective runs in this window")
     calls = collective_calls(subject.trace, parts)
@@ -43,7 +43,7 @@ def build(subject: Subject) -> Section:
     return Section(KEY, TITLE, tuple(t for t in tables if t.rows), tuple(_notes(subject, calls)))
 
 
-def _chosen(parts: pl.DataFrame, subject: Subject) -> pl.DataFrame:
+def chosen_parts(parts: pl.DataFrame, subject: Subject) -> pl.DataFrame:
     """The parts of the calls that begin in the step on some rank, and that the rank takes part in."""
     assert subject.scope is not None
     scope = focus(subject.scope, subject.step, subject.rank)
