@@ -40,9 +40,7 @@ def written() -> str:
     columns = (Column("word", "word"), Column("number", "number", "ns"))
     rows = tuple({"word": w, "number": n} for w, n in zip(WORDS, NUMBERS, strict=True))
     hard = Section("hard", EVIL, (Table("t", EVIL, columns, rows, 9),), (EVIL,))
-    return page(
-        EVIL, [overview(build_report(trace)), hard], charts_of(subject, None), CHARTS
-    )
+    return page(EVIL, [overview(build_report(trace)), hard], charts_of(subject, None), CHARTS)
 
 
 def browse(

@@ -79,7 +79,7 @@ def test_a_wrong_query_is_one_line(sql: str, says: str) -> None:
 
 def test_formats_agree() -> None:
     answer = pl.DataFrame(
-        {"a": [1, None], "b": ["x,\"y\"\n", None], "c": [0.5, float("nan")], "d": [[1, 2], None]}
+        {"a": [1, None], "b": ['x,"y"\n', None], "c": [0.5, float("nan")], "d": [[1, 2], None]}
     )
     rows = list(csv.reader(io.StringIO(as_csv(answer))))
     assert rows == [["a", "b", "c", "d"], ["1", 'x,"y"\n', "0.5", "[1, 2]"], ["", "", "NaN", ""]]

@@ -55,9 +55,9 @@ def table_html(shown: Table) -> str:
 
 
 def text(value: str, longest: int = 20 * LONGEST) -> str:
-    """Text as HTML, without control characters.
+    r"""Text as HTML, without control characters.
 
-    >>> text("<b>&\\x1b")
+    >>> text("<b>&\x1b")
     '&lt;b&gt;&amp;␛'
     """
     return escape(fit(printable(value), longest))
