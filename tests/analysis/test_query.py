@@ -93,7 +93,7 @@ def test_formats_agree() -> None:
 
 
 def test_the_documentation_lists_views_and_their_columns() -> None:
-    text = (ROOT / "docs" / "report.md").read_text("utf-8")
+    text = (ROOT / "docs" / "report.md").read_text("utf-8").partition("## SQL")[2]
     for name in VIEWS:
         row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
         columns = run_query(trnprof.open(SAMPLE), f"SELECT * FROM {name} LIMIT 1").columns
