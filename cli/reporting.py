@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trnprof.cli.diagnostics import say
 from trnprof.cli.options import ReportFormat
 from trnprof.tracer.reader import Trace
 
@@ -43,6 +44,10 @@ def report_text(trace: Trace, asked: Asked) -> str:
     wanted = asked.sections or ((ALL,) if asked.format is ReportFormat.HTML else ())
     names = section_names(wanted)
     subject = subject_of(trace, asked.step, asked.rank)
+    if subject.rank != asked.rank:
+        say(
+            f"rank {asked.rank} repeats rank {subject.rank}: the figures are those of rank {subject.rank}"
+        )
     if names and asked.format is ReportFormat.TEXT:
         from trnprof.analysis.sections.text import section_lines
 
