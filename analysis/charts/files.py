@@ -9,9 +9,12 @@ from typing import Any, Final
 from trnprof.analysis.charts.chart import Chart
 from trnprof.analysis.charts.extra import drawing
 from trnprof.analysis.charts.vega import specification
+from trnprof.analysis.text_layout import wrapped
 from trnprof.tracer.files import check_output_file, writing, written_beside
 
 WIDTH_PX: Final = 760
+LINE: Final = 110
+"""Characters of a note that fit that width."""
 _CONFIG: Final = {"background": "white", "font": "sans-serif"}
 
 
@@ -48,5 +51,6 @@ def write_pictures(folder: Path, files: dict[str, bytes], *, force: bool) -> Non
 
 
 def _titled(chart: Chart) -> dict[str, Any]:
-    title = {"text": chart.title, "subtitle": list(chart.notes), "anchor": "start"}
+    lines = [line for note in chart.notes for line in wrapped(note, "", width=LINE)]
+    title = {"text": chart.title, "subtitle": lines, "anchor": "start"}
     return {**specification(chart, WIDTH_PX), "title": title, "config": _CONFIG, "padding": 12}

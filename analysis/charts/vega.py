@@ -103,7 +103,7 @@ def _axis(alt: Any, column: Column, unit: str = "") -> Any:
     if column.form == "ns":
         return alt.Axis(title=f"{column.label} ({unit})")
     if column.form == "number":
-        return alt.Axis(title=column.label, format=".3~g")
+        return alt.Axis(title=column.label, format=",.4~r")
     suffix = {"bytes": "B", "bytes_per_s": "B/s", "flops_per_s": "FLOP/s"}.get(column.form, "")
     expression = f"replace(format(datum.value, '.3~s'), /([kMGTP])$/, ' $1') + '{suffix}'"
     return alt.Axis(title=column.label, labelExpr=expression)

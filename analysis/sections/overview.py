@@ -84,7 +84,9 @@ def _of(
 
 def _headline(window: Mapping[str, Any]) -> dict[str, Any]:
     metrics, steps = window["metrics"], max(1, window["steps"])
-    roofline = metrics.get("roofline_s")
+    # of nothing known to do, the least time is not known either
+    is_known = any(metrics.get(f"{n}_estimated_percent") is not None for n in ("hfu", "mbu"))
+    roofline = metrics.get("roofline_s") if is_known else None
     return {
         "time_ns": window["breakdown"]["total_ns"] / steps,
         "mfu": metrics.get("mfu_estimated_percent"),
