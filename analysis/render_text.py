@@ -69,17 +69,23 @@ def bar(share: float, width: int = BAR) -> str:
     return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
 
-def _head(report: Mapping[str, Any], window: Mapping[str, Any]) -> Section:
+def title_parts(report: Mapping[str, Any]) -> list[str]:
+    """What a report is of: trace, step, system, cores, where it comes from."""
     system = report["system"] or {}
     cores = report["core_count"]
     parts = [
         report["trace"],
-        _which(report, window),
+        _which(report, focused_window(report)),
+        f"rank {report['rank']}" if report.get("rank") is not None else "",
         system.get("name") or "unknown system",
         f"{cores} {report['unit']}{'s' * (cores != 1)}" if cores else "",
         _origin(report),
     ]
-    lines = [*wrapped("  ·  ".join(printable(str(p)) for p in parts if p), ""), "─" * WIDTH]
+    return [printable(str(p)) for p in parts if p]
+
+
+def _head(report: Mapping[str, Any], window: Mapping[str, Any]) -> Section:
+    lines = [*wrapped("  ·  ".join(title_parts(report)), ""), "─" * WIDTH]
     metrics = window["metrics"]
     if "nothing_to_say" in metrics:
         return [*lines, *_silent("Device", metrics)]

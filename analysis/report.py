@@ -13,6 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from trnprof.analysis.breakdown import PARTS, step_breakdown
+from trnprof.analysis.focus import of_rank
 from trnprof.analysis.host import host_activity
 from trnprof.analysis.late_ranks import late_ranks
 from trnprof.analysis.metrics import combine_units, derive, engine_metrics, unit_counters
@@ -44,24 +45,27 @@ MFU_ABOVE_HFU: Final = (
 Row = dict[str, Any]
 
 
-def build_report(trace: Trace, step: int | None = None) -> Row:
+def build_report(trace: Trace, step: int | None = None, rank: int | None = None) -> Row:
     """Analyze a trace.
 
     Args:
         trace: an opened trace.
         step: look at this step first (``focus``); everything otherwise.
+        rank: only the cores of this rank, but for what compares ranks; it must not repeat another one.
 
     Returns:
         schema, tool_version, metric_definitions, trace, system, is_simulation, is_imported, execution, clocks, cores, core_count
         (of ``unit``), unit (core, chip, GPU or host), overall, steps
         (each with metrics, engines, breakdown, phases, optimizer (form, kernel_count,
         is_merged: emulated with its kernels fused already; null: none seen),
-        operators, verdict), ranks (``ranks.rank_rows``), late_ranks (``late_ranks.late_ranks``), focus ("overall" or the step), host, notes, problems.
+        operators, verdict), ranks (``ranks.rank_rows``), late_ranks (``late_ranks.late_ranks``), focus ("overall" or the step), rank (null: all), host, notes, problems.
 
     Raises:
         TrnprofError: the trace has no such step.
     """
     scope = device_scope(trace)
+    if rank is not None and scope is not None:
+        scope = of_rank(scope, rank)
     host_steps, host_notes = _host_steps(trace)
     windows = _device_windows(scope, trace) if scope is not None else _host_windows(host_steps)
     steps = [w for w in windows if w["step"] is not None]
@@ -80,6 +84,7 @@ def build_report(trace: Trace, step: int | None = None) -> Row:
         "core_count": 0 if scope is None else int(scope.units["replica_count"].sum()),
         "unit": unit_noun(scope),
         "focus": "overall" if step is None else step,
+        "rank": rank,
         "overall": windows[-1],
         "steps": steps,
         "ranks": _ranks(trace) if scope is not None else {"nothing_to_say": NO_DEVICE},

@@ -19,7 +19,10 @@ from trnprof.tracer.schema import DEVICE_KINDS
 
 UNIT_KINDS = ("core", "chip", "host")
 
+_SELDOM = ("event_id", "blocked_by", "descriptor_bytes")
+"""Columns that few questions ask for: not kept in memory for several of them."""
 _EVENT_COLUMNS = (
+    *_SELDOM,
     "track_id",
     "start_ns",
     "name",
@@ -52,6 +55,7 @@ class Scope:
         unfinished: events without duration, which count nowhere.
         notes: what a person should know about the choice.
         clipped: what ``inside`` gives, if it is in memory.
+        steps: all windows that are steps, where ``windows`` has others only: gaps are cut where steps begin.
     """
 
     clock_id: int
@@ -62,6 +66,7 @@ class Scope:
     unfinished: int
     notes: tuple[str, ...] = ()
     clipped: pl.LazyFrame | None = None
+    steps: pl.DataFrame | None = None
 
     def inside(self) -> pl.LazyFrame:
         """The events, clipped to the windows they meet: see ``in_windows``."""
@@ -105,11 +110,21 @@ class Scope:
 
         An event lies in a step and in all of it: one at a time takes half the memory.
         """
-        events = self.events.collect(engine="streaming").lazy()
+        events = self.events.drop(_SELDOM).collect(engine="streaming").lazy()
         for chosen in (pl.col("step").is_null(), pl.col("step").is_not_null()):
-            part = replace(self, windows=self.windows.filter(chosen), events=events)
+            part = replace(
+                self,
+                windows=self.windows.filter(chosen),
+                events=events,
+                steps=self.step_windows(),
+            )
             if part.windows.height:
                 yield replace(part, clipped=part.inside().collect(engine="streaming").lazy())
+
+    def step_windows(self) -> pl.DataFrame:
+        """The windows that are steps, those that a chosen part of the scope leaves out too."""
+        windows = self.windows if self.steps is None else self.steps
+        return windows.filter(pl.col("step").is_not_null())
 
     def window_lengths(self) -> pl.DataFrame:
         """One row a window and unit: window, unit_id, total_ns."""

@@ -9,6 +9,7 @@ has ``unknown``, so that in every window, and for all steps as for their sum,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -22,18 +23,22 @@ _LATEST: Final = 2**61
 _LANE: Final = ("track_id", "unit_id", "resource")
 
 
-def idle_gaps(scope: Scope) -> pl.LazyFrame:
+def idle_gaps(scope: Scope, carry: Sequence[str] = ()) -> pl.LazyFrame:
     """Every gap on every lane, from the beginning of time to its end.
 
+    Args:
+        scope: events and windows.
+        carry: columns of the event that ends a gap to give along; null where none of its step does.
+
     Returns:
-        Columns track_id, unit_id, resource, start_ns, end_ns, reason.
+        Columns track_id, unit_id, resource, start_ns, end_ns, reason and those of ``carry``.
     """
     before = pl.col("end_ns").cum_max().shift(1).over("track_id").fill_null(_EARLIEST)
-    busy = _with_boundary(scope).with_columns(before=before)
+    busy = _with_boundary(scope, carry).with_columns(before=before)
     boundary = pl.col("boundary").clip("before", pl.max_horizontal("before", "start_ns"))
     reason = pl.col("wait_reason").cast(pl.String).fill_null(UNKNOWN)
     none_after = pl.lit(NONE_AFTER)
-    waits = busy.select(*_LANE, start_ns=boundary, end_ns="start_ns", reason=reason)
+    waits = busy.select(*_LANE, *carry, start_ns=boundary, end_ns="start_ns", reason=reason)
     tails = busy.select(*_LANE, start_ns="before", end_ns=boundary, reason=none_after)
     last = busy.group_by("track_id").agg(start_ns=pl.col("end_ns").max())
     ends = scope.lanes.lazy().join(last, on="track_id", how="left")
@@ -43,18 +48,18 @@ def idle_gaps(scope: Scope) -> pl.LazyFrame:
         end_ns=pl.lit(_LATEST, pl.Int64),
         reason=none_after,
     )
-    gaps = pl.concat([waits, tails, after])
+    gaps = pl.concat([waits, tails, after], how="diagonal" if carry else "vertical")
     return gaps.filter(pl.col("end_ns") > pl.col("start_ns"))
 
 
-def _with_boundary(scope: Scope) -> pl.LazyFrame:
+def _with_boundary(scope: Scope, carry: Sequence[str]) -> pl.LazyFrame:
     """Events in order of time, each with the latest step boundary at or before its start (null: none)."""
     bounds = ("window_start_ns", "window_end_ns")
-    steps = scope.windows.lazy().filter(pl.col("step").is_not_null())
+    steps = scope.step_windows().lazy()
     start, end = pl.col("start_ns"), pl.col("window_end_ns")
     boundary = pl.when(start < end).then("window_start_ns").otherwise(end)
     return (
-        scope.events.select(*_LANE, "start_ns", "end_ns", "wait_reason")
+        scope.events.select(*_LANE, *carry, "start_ns", "end_ns", "wait_reason")
         .sort("start_ns", "end_ns", maintain_order=True)
         .join_asof(
             steps.select("unit_id", *bounds).sort(bounds),
@@ -64,7 +69,14 @@ def _with_boundary(scope: Scope) -> pl.LazyFrame:
             coalesce=False,
             check_sortedness=False,
         )
-        .select(*_LANE, "start_ns", "end_ns", "wait_reason", boundary=boundary.fill_null(_EARLIEST))
+        .select(
+            *_LANE,
+            *carry,
+            "start_ns",
+            "end_ns",
+            "wait_reason",
+            boundary=boundary.fill_null(_EARLIEST),
+        )
     )
 
 

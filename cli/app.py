@@ -10,15 +10,18 @@ import typer
 from trnprof.cli.commands.collective import collective
 from trnprof.cli.commands.compact import compact
 from trnprof.cli.commands.emulate import emulate
+from trnprof.cli.commands.explain import explain
 from trnprof.cli.commands.export import export
 from trnprof.cli.commands.import_ import import_
 from trnprof.cli.commands.info import info
 from trnprof.cli.commands.merge import merge
+from trnprof.cli.commands.query import query
 from trnprof.cli.commands.record import record
 from trnprof.cli.commands.report import report
 from trnprof.cli.commands.systems import systems
 from trnprof.cli.commands.validate import validate
 from trnprof.cli.commands.view import view
+from trnprof.cli.commands.whatif import whatif
 from trnprof.cli.compiling import say_compiling
 from trnprof.cli.diagnostics import ExitCode, fail, internal_error, tell
 from trnprof.cli.stopping import ignore_stops
@@ -44,6 +47,9 @@ app.command("import", rich_help_panel=RECORD)(import_)
 app.command(rich_help_panel=MACHINES)(collective)
 app.add_typer(systems, name="systems", rich_help_panel=MACHINES)
 app.command(rich_help_panel=READ)(report)
+app.command(rich_help_panel=READ)(whatif)
+app.command(rich_help_panel=READ)(query)
+app.command(rich_help_panel=READ)(explain)
 app.command(rich_help_panel=READ)(view)
 app.command(rich_help_panel=READ)(export)
 app.command(rich_help_panel=FILES)(info)

@@ -39,6 +39,24 @@ class Align(StrEnum):
     COLLECTIVES = "collectives"
 
 
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+class QueryFormat(StrEnum):
+    """How the answer of a query is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
 class Fidelity(StrEnum):
     """How exactly a collective is timed."""
 

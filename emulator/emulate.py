@@ -186,6 +186,7 @@ def _details(workload: Workload, execution: str, progress: Progress) -> dict[str
         "cost_model": COST_MODEL,
         "estimates": system.estimates,
         "operations": sum(len(program.operations) for program in programs),
+        "hbm_sharers": placement.hbm_sharers,
         **progress.coverage.told(),
         "hbm": {"capacity_bytes": capacity, **peak.told()},
         "notes": notes,

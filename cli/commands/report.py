@@ -7,35 +7,55 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import FORCE, TRACE
+from trnprof.cli.options import FORCE, TRACE, ReportFormat
 
 
 def report(
     trace: Annotated[Path, TRACE],
+    section: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|all",
+            help="Print this section in place of the first screen; several with commas, or again. docs/report.md lists them.",
+        ),
+    ] = None,
     step: Annotated[int | None, typer.Option(help="Look at this step first.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    rank: Annotated[int | None, typer.Option(help="Look at the cores of this rank only.")] = None,
+    format: Annotated[
+        ReportFormat, typer.Option("--format", help="html needs trnprof[html].")
+    ] = ReportFormat.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-plots", metavar="DIR", help="Write the charts to DIR as SVG and PNG, too."
+        ),
     ] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> None:
     """Print utilization, what bounds each operator, why engines idle, and what to try.
 
     Example: trnprof report run.trnprof
+
+    Example: trnprof report run.trnprof --format html -o report.html
     """
-    import json
     import shlex
 
-    from trnprof.analysis.render_text import render_text
-    from trnprof.analysis.report import build_report
     from trnprof.cli.diagnostics import say
     from trnprof.cli.output import show, write_text
     from trnprof.cli.reading import open_and_tell
+    from trnprof.cli.reporting import Asked, report_text, save_plots
     from trnprof.emulator.capture.store import holds_workload
 
+    asked = Asked(section or (), step, rank, ReportFormat.JSON if as_json else format)
     opened = open_and_tell(trace)
-    document = build_report(opened, step=step)
-    text = json.dumps(document, indent=2, allow_nan=False) if as_json else render_text(document)
+    text = report_text(opened, asked)
+    if plots is not None:
+        files = save_plots(opened, asked, plots, force=force)
+        say(f"{plots}: {', '.join(files) or 'nothing to draw'}")
     if output is None:
         show(text)
     else:

@@ -94,6 +94,8 @@ def build(
     ops: Sequence[Row] = (),
     steps: Sequence[Row] = (),
     peaks: Sequence[Row] = (),
+    groups: Sequence[Row] = (),
+    flows: Sequence[Row] = (),
     manifest: Mapping[str, Any] | None = None,
     fragments: Sequence[Mapping[str, Any]] = (),
 ) -> Trace:
@@ -106,10 +108,10 @@ def build(
         events=frame(TABLES["events"], numbered).lazy(),
         tracks=frame(TABLES["tracks"], core_tracks() if tracks is None else tracks),
         ops=frame(TABLES["ops"], ops).lazy(),
-        groups=frame(TABLES["groups"], []),
+        groups=frame(TABLES["groups"], groups),
         steps=frame(TABLES["steps"], steps),
         peaks=frame(TABLES["peaks"], peaks),
-        flows=frame(TABLES["flows"], []).lazy(),
+        flows=frame(TABLES["flows"], flows).lazy(),
         counters=frame(TABLES["counters"], []).lazy(),
     )
 

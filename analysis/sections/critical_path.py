@@ -1,0 +1,69 @@
+"""Section ``critical-path``: what a step's time is made of along its longest chain of dependencies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from trnprof.analysis.attribution import with_attribution
+from trnprof.analysis.critical_path import by_doing, critical_path, rank_changes
+from trnprof.analysis.sections.section import Column, Section, Subject, Table, silent, table
+from trnprof.analysis.step_graph import StepGraph, step_graph
+from trnprof.analysis.steps import median_step
+
+KEY: Final = "critical-path"
+TITLE: Final = "Critical path"
+TOP: Final = 20
+_FIGURES: Final = (
+    Column("duration_ns", "time", "ns"),
+    Column("share", "of step", "percent"),
+    Column("pieces", "pieces", "count"),
+)
+_CHANGES: Final = (
+    Column("at_ns", "at", "ns"),
+    Column("from_rank", "from rank", "number"),
+    Column("to_rank", "to rank", "number"),
+    Column("name", "goes on with"),
+)
+
+
+def build(subject: Subject) -> Section:
+    """The path of the step asked for, or of the median one."""
+    if subject.scope is None:
+        return silent(KEY, TITLE, "because the trace has no device tracks")
+    step = median_step(subject.scope) if subject.step is None else subject.step
+    graph = step_graph(subject.trace, subject.scope, step)
+    if not len(graph):
+        return silent(KEY, TITLE, "because no event of the device lies in the step")
+    path = with_attribution(critical_path(graph), subject.trace.ops)
+    doing = (Column("doing", "doing"), *_FIGURES)
+    tables = [
+        table("by_kind", "by kind", doing, by_doing(path)),
+        _by(path, graph, "by_operator", {"operator": "operator", "layer": "layer"}),
+        _by(path, graph, "by_source_line", {"source": "source line"}),
+        table("rank_changes", "where it changes rank", _CHANGES, rank_changes(path), TOP),
+    ]
+    return Section(KEY, TITLE, tuple(t for t in tables if t.rows), _notes(graph))
+
+
+def _by(path: pl.DataFrame, graph: StepGraph, key: str, labels: dict[str, str]) -> Table:
+    total_ns = max(1, graph.end_ns - graph.start_ns)
+    rows = (
+        path.group_by(*labels)
+        .agg(pl.col("duration_ns").sum(), pieces=pl.len())
+        .filter(pl.any_horizontal(pl.col(*labels).is_not_null()))
+        .with_columns(share=pl.col("duration_ns") / total_ns)
+        .sort("duration_ns", *labels, descending=[True, *(False for _ in labels)])
+    )
+    columns = (*(Column(k, v) for k, v in labels.items()), *_FIGURES)
+    return table(key, key.replace("_", " "), columns, rows, TOP)
+
+
+def _notes(graph: StepGraph) -> tuple[str, ...]:
+    which = "the whole trace" if graph.step is None else f"step {graph.step}"
+    if graph.is_inferred:
+        return (
+            f"~ path of {which}; what each event waited for is inferred from times and launches",
+        )
+    return (f"path of {which}; its pieces sum to the step",)

@@ -1,0 +1,1 @@
+"""What would a change be worth? A step's graph, timed again."""

@@ -1,0 +1,106 @@
+"""What does ``trnprof report`` write? The first screen, or sections, in each format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trnprof.cli.diagnostics import say
+from trnprof.cli.options import ReportFormat
+from trnprof.tracer.reader import Trace
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked of a report.
+
+    Attributes:
+        sections: as they were typed; none: the first screen, in HTML everything.
+        step: to look at; None: all.
+        rank: to look at; None: all.
+        format: how it is written.
+    """
+
+    sections: Sequence[str]
+    step: int | None
+    rank: int | None
+    format: ReportFormat
+
+
+def report_text(trace: Trace, asked: Asked) -> str:
+    """The report as one text.
+
+    Raises:
+        TrnprofError: there is no such section, step or rank; or what draws charts is not installed.
+    """
+    if asked.format is ReportFormat.HTML:
+        from trnprof.analysis.charts.extra import drawing
+
+        drawing()  # missing, it is told before anything is computed
+    from trnprof.analysis.sections.registry import build_section
+    from trnprof.analysis.sections.subject import ALL, section_names, subject_of
+
+    wanted = asked.sections or ((ALL,) if asked.format is ReportFormat.HTML else ())
+    names = section_names(wanted)
+    subject = subject_of(trace, asked.step, asked.rank)
+    if subject.rank != asked.rank:
+        say(
+            f"rank {asked.rank} repeats rank {subject.rank}: the figures are those of rank {subject.rank}"
+        )
+    if names and asked.format is ReportFormat.TEXT:
+        from trnprof.analysis.sections.text import section_lines
+
+        sections = [build_section(name, subject) for name in names]
+        return "\n\n".join("\n".join(section_lines(s)) for s in sections) + "\n"
+    from trnprof.analysis.report import build_report
+
+    document = build_report(trace, asked.step, subject.rank)
+    sections = [build_section(name, subject) for name in names]
+    if asked.format is ReportFormat.JSON:
+        import json
+
+        from trnprof.analysis.sections.section import as_json
+
+        answered = {section.key: as_json(section) for section in sections}
+        return json.dumps({**document, "sections": answered}, indent=2, allow_nan=False)
+    from trnprof.analysis.render_text import render_text, title_parts
+
+    if asked.format is ReportFormat.TEXT:
+        return render_text(document)
+    from trnprof.analysis.sections.overview import overview
+
+    title = "  ·  ".join(title_parts(document))
+    if asked.format is ReportFormat.MARKDOWN:
+        from trnprof.analysis.sections.markdown import markdown
+
+        return markdown(title, sections if names else [overview(document)])
+    from trnprof.analysis.charts.registry import CHARTS, charts_of
+    from trnprof.analysis.sections.html.page import page
+
+    charts = charts_of(subject, None if not asked.sections or ALL in asked.sections else names)
+    return page(title, [overview(document), *sections], charts, CHARTS)
+
+
+def save_plots(trace: Trace, asked: Asked, folder: Path, *, force: bool) -> list[str]:
+    """Write the charts, of the sections asked for or all, as SVG and PNG.
+
+    Returns:
+        The names of the files.
+
+    Raises:
+        TrnprofError: as for ``report_text``; or a file is there already.
+    """
+    from trnprof.analysis.charts.extra import drawing
+
+    drawing()
+    from trnprof.analysis.charts.files import pictures, write_pictures
+    from trnprof.analysis.charts.registry import charts_of
+    from trnprof.analysis.sections.subject import ALL, section_names, subject_of
+
+    names = section_names(asked.sections or (ALL,))
+    subject = subject_of(trace, asked.step, asked.rank)
+    everything = not asked.sections or ALL in asked.sections
+    files = pictures(charts_of(subject, None if everything else names))
+    write_pictures(folder, files, force=force)
+    return sorted(files)
