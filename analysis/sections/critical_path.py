@@ -37,6 +37,8 @@ def build(subject: Subject) -> Section:
     if not len(graph):
         return silent(KEY, TITLE, "because no event of the device lies in the step")
     path = with_attribution(critical_path(graph), subject.trace.ops)
+    if not path.height:
+        return silent(KEY, TITLE, "because neither the step nor any event in it takes time")
     path = path.with_columns(doing=_doing())
     tables = [
         _by(path, graph, "by_kind", {"doing": "doing"}),
