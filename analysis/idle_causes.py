@@ -273,7 +273,7 @@ def _inferred(gaps: pl.LazyFrame, others: pl.LazyFrame, trace: Trace, scope: Sco
         .agg(pl.col("source", "is_launch").last())
     )
     found = open_gaps.join(chosen, on="gap", how="left")
-    described = _with_blocker(found, others, "source", "b_")
+    described = _with_blocker(found, others, "source", "b_").unique("gap")  # ids may repeat
     does = pl.when("is_launch").then(pl.lit("host")).otherwise("b_does")
     return described.select(
         *_GAP, *_described(_cause(pl.lit(UNKNOWN), does)), is_inferred=pl.lit(True)

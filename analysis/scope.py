@@ -82,28 +82,10 @@ class Scope:
             The same columns, start_ns and end_ns clipped, with ``window``, ``share`` (part of the interval inside, 1 for
             an instant) and ``starts_inside``. An instant belongs to the window [start, end) that holds it.
         """
-        windows = self.windows.lazy().select(
-            "window", "window_start_ns", "window_end_ns", window_unit="unit_id"
-        )
-        start, end = pl.col("start_ns"), pl.col("end_ns")
-        first, last = pl.col("window_start_ns"), pl.col("window_end_ns")
-        inside = pl.min_horizontal(end, last) - pl.max_horizontal(start, first)
-        return (
-            intervals.with_columns(_reach=pl.max_horizontal(end, start + 1))
-            .join_where(
-                windows,
-                pl.col("unit_id") == pl.col("window_unit"),
-                start < last,
-                pl.col("_reach") > first,
-            )
-            .with_columns(
-                share=pl.when(end > start).then(inside / (end - start)).otherwise(1.0),
-                starts_inside=start >= first,
-                start_ns=pl.max_horizontal(start, first),
-                end_ns=pl.min_horizontal(end, last),
-            )
-            .drop("_reach", "window_unit", "window_start_ns", "window_end_ns")
-        )
+        is_step = pl.col("step").is_not_null()
+        layers = [self.windows.filter(layer) for layer in (is_step, ~is_step)]
+        used = [layer for layer in layers if layer.height] or layers[:1]
+        return pl.concat([_clipped(intervals, layer) for layer in used])
 
     def parts(self) -> Iterator[Scope]:
         """The same scope with all of it, then with its steps, each with its events in memory for several questions in a row.
@@ -130,6 +112,62 @@ class Scope:
         """One row a window and unit: window, unit_id, total_ns."""
         total = (pl.col("window_end_ns") - pl.col("window_start_ns")).alias("total_ns")
         return self.windows.select("window", "unit_id", total)
+
+
+_BOUNDS = ("window_start_ns", "window_end_ns")
+
+
+def _clipped(intervals: pl.LazyFrame, windows: pl.DataFrame) -> pl.LazyFrame:
+    """``Scope.in_windows`` for windows of one layer: steps, or what holds them all."""
+    start, end, reach = pl.col("start_ns"), pl.col("end_ns"), pl.col("_reach")
+    first, last = (pl.col(n) for n in _BOUNDS)
+    inside = pl.min_horizontal(end, last) - pl.max_horizontal(start, first)
+    pairs = _pairs(intervals.with_columns(_reach=pl.max_horizontal(end, start + 1)), windows)
+    return (
+        pairs.filter((start < last) & (reach > first))
+        .with_columns(
+            share=pl.when(end > start).then(inside / (end - start)).otherwise(1.0),
+            starts_inside=start >= first,
+            start_ns=pl.max_horizontal(start, first),
+            end_ns=pl.min_horizontal(end, last),
+        )
+        .drop("_reach", *_BOUNDS)
+    )
+
+
+def _pairs(intervals: pl.LazyFrame, windows: pl.DataFrame) -> pl.LazyFrame:
+    """Every interval beside every window of its unit that it may meet: in time that grows with their sum where windows do not overlap."""
+    ordered = windows.sort("unit_id", *_BOUNDS).select("unit_id", "window", *_BOUNDS)
+    before = pl.col("window_end_ns").shift(1).over("unit_id")
+    is_disjoint = ordered.select((pl.col("window_start_ns") >= before).all()).item()
+    if not is_disjoint or ordered["unit_id"].is_unique().all():
+        return intervals.join(ordered.lazy(), on="unit_id")
+    numbered = ordered.with_columns(_at=pl.int_range(pl.len(), dtype=pl.Int64).over("unit_id"))
+    starts = numbered.lazy().select("unit_id", "_at", _start="window_start_ns").sort("_start")
+    # the windows from that of the start to that of the last instant
+    found = intervals
+    for at, name in ((pl.col("start_ns"), "_from"), (pl.col("_reach") - 1, "_to")):
+        found = (
+            found.with_columns(_when=at)
+            .sort("_when")
+            .join_asof(
+                starts.rename({"_at": name}),
+                left_on="_when",
+                right_on="_start",
+                by="unit_id",
+                coalesce=False,
+                check_sortedness=False,
+            )
+            .drop("_when", "_start")
+        )
+    return (
+        found.filter(pl.col("_to").is_not_null())
+        .with_columns(_at=pl.int_ranges(pl.col("_from").fill_null(0), pl.col("_to") + 1))
+        .drop("_from", "_to")
+        .explode("_at", empty_as_null=False)
+        .join(numbered.lazy(), on=["unit_id", "_at"])
+        .drop("_at")
+    )
 
 
 def device_scope(trace: Trace) -> Scope | None:

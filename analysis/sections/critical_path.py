@@ -37,6 +37,8 @@ def build(subject: Subject) -> Section:
     if not len(graph):
         return silent(KEY, TITLE, "because no event of the device lies in the step")
     path = with_attribution(critical_path(graph), subject.trace.ops)
+    if not path.height:
+        return silent(KEY, TITLE, "because neither the step nor any event in it takes time")
     doing = (Column("doing", "doing"), *_FIGURES)
     tables = [
         table("by_kind", "by kind", doing, by_doing(path)),

@@ -21,7 +21,7 @@ def test_the_pieces_of_a_path_sum_to_the_step_and_are_those_of_a_walk(
 ) -> None:
     graph = graph_of(trace_of(what, tail_ns))
     path = critical_path(graph)
-    starts, ends, blockers = times_ns(what)
+    _, ends, blockers = times_ns(what)
     assert path["duration_ns"].sum() == max(ends) + tail_ns
     # the same walk in plain Python; of events that end last, the path may end with any
     last = max(ends)

@@ -50,7 +50,8 @@ def emulated(path: Path, name: str, change: Callable[[System], System] = lambda 
 def step_ns(trace: Trace, step: int | None) -> int:
     spans = trace.steps.filter(trace.steps["step"] == step) if step is not None else trace.steps
     start, end = spans["start_ns"].min(), spans["end_ns"].max()
-    assert isinstance(start, int) and isinstance(end, int)
+    assert isinstance(start, int)
+    assert isinstance(end, int)
     return end - start
 
 
