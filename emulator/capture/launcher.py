@@ -130,7 +130,7 @@ def _result(
     notes = [f"{left} further process(es) ran PyTorch models and were not recorded"] if left else []
     blamed = next(iter(codes))  # the one that failed first, else rank 0
     started, failure, _ = states[blamed]
-    is_captured = seal_programs(folders, size, peers, notes)
+    is_captured = seal_programs(folders, codes, size, peers, notes)
     if peers is not None:
         shutil.rmtree(peers, ignore_errors=True)
     return CaptureResult(codes[blamed], is_captured, process, started, failure)

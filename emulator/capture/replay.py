@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trnprof.emulator.capture.store import Row
 
 _INCOMPLETE: Final = "step {} is incomplete: the program ended in it, so its time does not compare with that of other steps"
+FAILED: Final = "failed"
+"""The end of one of several programs that did not do all that it was to do: others may have done more."""
 _Ref = tuple[int, tuple[int, ...], str, int, int, str, bool]
 
 
@@ -48,7 +50,7 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
     if not steps:
         operations, steps = _cut(rows, operations)
     ends = [row.name for row in rows if row.kind == "end"]
-    if operations and (is_torn or not ends or ends[0]) and not _last_step_is_whole(rows):
+    if operations and (is_torn or not ends or any(ends)) and not _last_step_is_whole(rows):
         last = operations[-1].step
         known = {step.step: step for step in steps}
         source = steps[-1].source if steps else "forward"
@@ -65,7 +67,7 @@ def replay(rows: Sequence[Row], is_torn: bool) -> Workload:
         steps=named,
         resident=tuple(resident.values()),
         notes=tuple(notes),
-        complete=not is_torn and bool(ends),
+        complete=not is_torn and bool(ends) and FAILED not in ends,
         groups=_groups(rows),
         world=_world(rows),
     )
@@ -87,7 +89,10 @@ def _last_step_is_whole(rows: Sequence[Row]) -> bool:
     ends = {"optimizer"} if sources <= {"optimizer"} else set()
     if not sources and all(row.phase == "forward" for row in rows if row.kind == "op"):
         ends.add("forward_end")
+    has_failed = any(row.kind == "end" and row.name == FAILED for row in rows)
     for row in reversed(rows):
+        if row.kind == "step" and has_failed and row.phase == "optimizer":
+            continue  # sys.exit closes the step that it cuts short: the optimizer tells
         if row.kind == "step" or (row.kind == "cut" and row.phase in ends):
             return True
         if row.kind == "op" and _is_work(row):  # an update written by hand has no end that is seen

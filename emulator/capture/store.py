@@ -50,7 +50,7 @@ class Row(NamedTuple):
     forward, one begins, or forward_end, or backward, its gradients are used up, or optimizer, its step has ended, or generate, a
     forward of a generating loop begins and name is its label, or loader, a batch has come); ``window``
     (only steps from step to source_line are wanted); ``note``; ``end`` (all is written; name = interrupted if an exception
-    ended the program); ``group`` (ranks that communicate: step = its index, arguments = JSON of ranks and siblings); ``world``
+    ended the program; failed, which the launcher adds, if one of several programs did not end with 0); ``group`` (ranks that communicate: step = its index, arguments = JSON of ranks and siblings); ``world``
     (step = its ranks, source_line = the one that was captured; name = what it is, such as a stage of a pipeline; arguments = JSON list of the
     ranks for which it stands); ``program`` (what follows, up to the next of its kind, is what another rank did).
     """

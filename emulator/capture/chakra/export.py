@@ -49,7 +49,7 @@ def export_chakra(workload: Workload, output: Path, *, force: bool) -> ChakraSum
     """Write a workload as the directory of its execution traces: ``workload.0.et``, …, and ``groups.json`` if it has groups of some ranks.
 
     Raises:
-        CaptureError: nothing in it computes or communicates, or its ranks do different things.
+        CaptureError: nothing in it computes or communicates.
         OutputExistsError: the directory is there and may not be replaced.
         WriteError: it could not be written.
     """
