@@ -21,6 +21,14 @@ from trnprof.analysis.scope import Scope
 from trnprof.analysis.waits import idle_gaps
 
 PARTS: Final = ("compute", "exposed_collective", "exposed_dma", "host", "idle")
+PART_LABELS: Final = {
+    "compute": "compute",
+    "exposed_collective": "exposed communication",
+    "exposed_dma": "exposed DMA",
+    "host": "host",
+    "idle": "idle",
+}
+"""PARTS as people read them."""
 _LABELS: Final = ("inside", *PARTS[:-1])
 
 
@@ -42,6 +50,19 @@ def step_breakdown(scope: Scope) -> pl.DataFrame:
     partition = pieces.group_by(keys).agg(sums).collect()
     joined = scope.window_lengths().join(partition, on=keys, how="left")
     return joined.with_columns(pl.col(*PARTS).fill_null(0)).sort(keys)
+
+
+def mean_breakdown(scope: Scope) -> pl.DataFrame:
+    """The partition of every window, as means over its units, replicas weighing.
+
+    Returns:
+        One row a window: window, total_ns and the PARTS (float64, ns), step, label; sorted by window.
+    """
+    weight = pl.col("replica_count")
+    means = [((pl.col(n) * weight).sum() / weight.sum()).alias(n) for n in ("total_ns", *PARTS)]
+    labels = scope.windows.select("window", "step", "label").unique("window")
+    found = step_breakdown(scope).join(scope.units.select("unit_id", "replica_count"), on="unit_id")
+    return found.group_by("window").agg(means).join(labels, on="window").sort("window")
 
 
 def _labelled(scope: Scope) -> pl.LazyFrame:

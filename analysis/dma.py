@@ -13,10 +13,11 @@ Neuron's rules (Neuron Explorer's bands and targets): 4 KiB or more a transfer, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
+from trnprof.analysis.dma_machine import engines_bytes_per_s, queue_slot_ns
 from trnprof.analysis.intervals import covered_ns
 from trnprof.analysis.metrics import IS_DMA, ratio
 from trnprof.analysis.operators import SMALL_DMA_BYTES
@@ -59,7 +60,7 @@ def dma_transfers(trace: Trace, scope: Scope) -> pl.LazyFrame:
             size_bytes="bytes",
             bytes=pl.col("bytes") * share,
             time_ns=time,
-            held_ns=pl.max_horizontal(time.cast(pl.Float64), _slots_ns(trace) * share),
+            held_ns=pl.max_horizontal(time.cast(pl.Float64), queue_slot_ns(trace) * share),
             transfers=starts,
         )
         .with_columns(
@@ -174,29 +175,10 @@ def trigger_ns(scope: Scope) -> pl.DataFrame:
     return found.collect(engine="streaming").sort(keys)
 
 
-def _machine(trace: Trace) -> dict[str, Any]:
-    """The DMA engines of the emulated core; of an imported trace nothing is taken for granted."""
-    core = trace.system.get("core") or {}
-    return dict(core.get("dma") or {}) if trace.is_simulation else {}
-
-
 def _rate(trace: Trace) -> pl.Expr:
     """B/s of all DMA engines of a core, for a transfer; null where nobody knows."""
-    dma = _machine(trace)
-    engines = float(dma.get("engines") or 1)
-    ways = [dma.get(f"{way}_bytes_per_s_per_engine") for way in ("read", "write")]
-    if all(ways):
-        read, write = (float(rate or 0.0) * engines for rate in ways)
-        return pl.when(pl.col("source_memory") == "hbm").then(read).otherwise(write)
+    told = engines_bytes_per_s(trace)
+    if told is not None:
+        return told
     rate = pl.coalesce("own", "dma_peak_bytes_per_s")
     return pl.when(pl.col("kind") == "dma_queue").then(rate)
-
-
-def _slots_ns(trace: Trace) -> pl.Expr:
-    """How long a transfer holds its queue at least: a slot for each instruction of as many rows as SBUF has partitions."""
-    slot_ns = float(_machine(trace).get("queue_slot_ns") or 0.0)
-    rows = int((trace.system.get("core") or {}).get("sbuf_partitions") or 1)
-    row = pl.col("descriptor_bytes").fill_null(0)
-    instructions = (pl.col("bytes") / pl.max_horizontal(row * rows, 1)).ceil().clip(1)
-    is_queued = (pl.col("kind") == "dma_queue") & (row > 0)
-    return pl.when(is_queued).then(slot_ns * instructions).otherwise(0.0)

@@ -104,14 +104,6 @@ def _of_programs(trace: Trace) -> list[dict[str, Any]]:
     events = trace.events.select("event_id", "track_id", end_ns=ended).join(
         rank_of.lazy().rename({"rank": "of_rank"}), on="track_id"
     )
-    own = (
-        trace.flows.filter(pl.col("target_event").is_in(held["event_id"].implode()))
-        .join(events, left_on="source_event", right_on="event_id")
-        .join(held.lazy().select("event_id", "rank"), left_on="target_event", right_on="event_id")
-        .filter(pl.col("of_rank") == pl.col("rank"))
-        .group_by("target_event")
-        .agg((pl.col("end_ns") + pl.col("lag_ns")).max().alias("called_ns"))
-    )
     repeated = streams.select("rank", track_id=pl.coalesce("replica_of", "track_id"))
     waits = (
         held.lazy()
@@ -120,7 +112,9 @@ def _of_programs(trace: Trace) -> list[dict[str, Any]]:
             left_on="blocked_by",
             right_on="event_id",
         )
-        .join(own, left_on="event_id", right_on="target_event", how="left")
+        .join(
+            _own_calls(trace, events, held), left_on="event_id", right_on="target_event", how="left"
+        )
         .join(names.lazy(), on="op_id")
         .with_columns(
             waited_ns=pl.col("start_ns") - pl.max_horizontal("before_ns", "called_ns").fill_null(0)
@@ -137,14 +131,30 @@ def _of_programs(trace: Trace) -> list[dict[str, Any]]:
         )
         .sort("late_ns", "rank", descending=[True, False])
     )
-    stood_for = streams.filter(pl.col("replica_of").is_not_null()).join(
-        streams.select("track_id", of="rank"), left_on="replica_of", right_on="track_id"
-    )
-    equal = stood_for.group_by("of").agg(pl.col("rank").unique().sort())
-    alike: dict[int, list[int]] = dict(equal.iter_rows())
+    alike = _equal_ranks(streams)
     return [
         {**row, "equal_ranks": alike.get(row["rank"], [])} for row in waits.collect().to_dicts()
     ]
+
+
+def _own_calls(trace: Trace, events: pl.LazyFrame, held: pl.DataFrame) -> pl.LazyFrame:
+    """When a rank's own dependencies let each of its held collectives be called: target_event, called_ns."""
+    return (
+        trace.flows.filter(pl.col("target_event").is_in(held["event_id"].implode()))
+        .join(events, left_on="source_event", right_on="event_id")
+        .join(held.lazy().select("event_id", "rank"), left_on="target_event", right_on="event_id")
+        .filter(pl.col("of_rank") == pl.col("rank"))
+        .group_by("target_event")
+        .agg((pl.col("end_ns") + pl.col("lag_ns")).max().alias("called_ns"))
+    )
+
+
+def _equal_ranks(streams: pl.DataFrame) -> dict[int, list[int]]:
+    """By rank that was emulated, those that repeat it, in order."""
+    stood_for = streams.filter(pl.col("replica_of").is_not_null()).join(
+        streams.select("track_id", of="rank"), left_on="replica_of", right_on="track_id"
+    )
+    return dict(stood_for.group_by("of").agg(pl.col("rank").unique().sort()).iter_rows())
 
 
 def _causes(trace: Trace, event_ids: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -141,13 +141,12 @@ def _operators(trace: Trace, scope: Scope | None) -> pl.LazyFrame:
 
 def _critical_path(trace: Trace, scope: Scope | None) -> pl.LazyFrame:
     from trnprof.analysis.critical_path import critical_path, doing
-    from trnprof.analysis.step_graph import step_graph
-    from trnprof.analysis.steps import median_step
+    from trnprof.analysis.step_graph import step_or_median_graph
 
     columns = ("start_ns", "end_ns", "duration_ns", "part", "doing", "name", "category", "rank", "op_id")  # fmt: skip
     if scope is None:
         return _empty(start_ns=pl.Int64, end_ns=pl.Int64, duration_ns=pl.Int64, doing=pl.String)
-    graph = step_graph(trace, scope, median_step(scope))
+    graph = step_or_median_graph(trace, scope, None)
     path = critical_path(graph).with_columns(doing=doing())
     return path.lazy().select(columns, wait_reason="wait_reason")
 

@@ -19,6 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trnprof.analysis.scope import Scope, ancestors
+from trnprof.analysis.steps import median_step
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.reader import Trace
 
@@ -124,6 +125,11 @@ def step_graph(trace: Trace, scope: Scope, step: int | None) -> StepGraph:
         is_inferred,
         bool((blockers[edges.targets] != edges.sources).any()) and not is_inferred,
     )
+
+
+def step_or_median_graph(trace: Trace, scope: Scope, step: int | None) -> StepGraph:
+    """Gather the step asked for, else the median one, else (without steps) the whole trace; as ``step_graph`` does."""
+    return step_graph(trace, scope, median_step(scope) if step is None else step)
 
 
 def _events(

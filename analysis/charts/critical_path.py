@@ -10,8 +10,7 @@ import polars as pl
 from trnprof.analysis.charts.chart import Chart, with_rows
 from trnprof.analysis.critical_path import critical_path, doing
 from trnprof.analysis.sections.section import Column, Subject
-from trnprof.analysis.step_graph import step_graph
-from trnprof.analysis.steps import median_step
+from trnprof.analysis.step_graph import step_or_median_graph
 from trnprof.tracer.units import format_percent
 
 MAX_PIECES: Final = 1_000
@@ -36,8 +35,7 @@ def build(subject: Subject) -> Chart:
     """The path of the step asked for, or of the median one; its longest MAX_PIECES pieces where it has more."""
     if subject.scope is None:
         return replace(CHART, nothing_to_say="because the trace has no device tracks")
-    step = median_step(subject.scope) if subject.step is None else subject.step
-    graph = step_graph(subject.trace, subject.scope, step)
+    graph = step_or_median_graph(subject.trace, subject.scope, subject.step)
     reason = "because no event of the device lies in the step"
     if not len(graph):
         return replace(CHART, nothing_to_say=reason)

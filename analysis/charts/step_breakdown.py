@@ -7,19 +7,12 @@ from typing import Final
 
 import polars as pl
 
-from trnprof.analysis.breakdown import PARTS, step_breakdown
+from trnprof.analysis.breakdown import PART_LABELS, PARTS, mean_breakdown
 from trnprof.analysis.charts.chart import Chart, with_rows
 from trnprof.analysis.focus import steps_only
 from trnprof.analysis.sections.section import Column, Subject
 
 MAX_STEPS: Final = 40
-_LABELS: Final = {
-    "compute": "compute",
-    "exposed_collective": "exposed communication",
-    "exposed_dma": "exposed DMA",
-    "host": "host",
-    "idle": "idle",
-}
 CHART: Final = Chart(
     "step-breakdown",
     "Where each step goes",
@@ -36,24 +29,14 @@ def build(subject: Subject) -> Chart:
     if subject.scope is None:
         return replace(CHART, nothing_to_say="because the trace has no device tracks")
     scope = steps_only(subject.scope, subject.step, subject.rank)
-    weight = pl.col("replica_count")
-    means = [((pl.col(n) * weight).sum() / weight.sum()).alias(n) for n in ("total_ns", *PARTS)]
-    steps = (
-        step_breakdown(scope)
-        .join(scope.units.select("unit_id", "replica_count"), on="unit_id")
-        .group_by("window")
-        .agg(means)
-        .join(scope.windows.select("window", "step", "label").unique("window"), on="window")
-        .filter(pl.col("total_ns") > 0)
-        .sort("window")
-    )
+    steps = mean_breakdown(scope).filter(pl.col("total_ns") > 0)
     shown = _spread(steps)
     parts = (
         shown.with_columns(step=pl.coalesce(pl.col("step").cast(pl.String), "label"))
         .unpivot(on=PARTS, index=["window", "step", "total_ns"], variable_name="part", value_name="duration_ns")
         .with_columns(
             order=pl.col("part").replace_strict({p: i for i, p in enumerate(PARTS)}, return_dtype=pl.Int64),
-            part=pl.col("part").replace_strict(_LABELS),
+            part=pl.col("part").replace_strict(PART_LABELS),
             share=pl.col("duration_ns") / pl.col("total_ns"),
         )
         .sort("window", "order")

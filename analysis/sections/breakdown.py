@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from trnprof.analysis.breakdown import PARTS, step_breakdown
+from trnprof.analysis.breakdown import PART_LABELS, PARTS, mean_breakdown
 from trnprof.analysis.exposed import exposed_collectives, exposed_dmas
 from trnprof.analysis.focus import focus, mean_note, steps_only
 from trnprof.analysis.metrics import ratio
@@ -16,13 +16,6 @@ from trnprof.analysis.sections.section import Column, Section, Subject, Table, s
 KEY: Final = "breakdown"
 TITLE: Final = "Where the step goes"
 TOP: Final = 20
-_LABELS: Final = {
-    "compute": "compute",
-    "exposed_collective": "exposed communication",
-    "exposed_dma": "exposed DMA",
-    "host": "host",
-    "idle": "idle",
-}
 
 
 def build(subject: Subject) -> Section:
@@ -30,13 +23,13 @@ def build(subject: Subject) -> Section:
     if subject.scope is None:
         return silent(KEY, TITLE, "because the trace has no device tracks")
     scope = focus(subject.scope, subject.step, subject.rank)
-    whole = _means(scope)
+    whole = mean_breakdown(scope)
     if not whole.select(pl.col(*PARTS).sum()).select(pl.sum_horizontal(*PARTS)).item():
         return silent(KEY, TITLE, "because the window has no length")
     total_ns = float(whole["total_ns"][0])
     tables = [
         _parts(whole, total_ns),
-        _steps(_means(steps_only(subject.scope, subject.step, subject.rank))),
+        _steps(mean_breakdown(steps_only(subject.scope, subject.step, subject.rank))),
         _collectives(scope, subject, total_ns),
         _dmas(scope, subject, total_ns),
     ]
@@ -47,20 +40,11 @@ def build(subject: Subject) -> Section:
     return Section(KEY, TITLE, tuple(t for t in tables if t.rows), (note, *scope.notes))
 
 
-def _means(scope: Scope) -> pl.DataFrame:
-    """Means over units, replicas weighing: window, step, label, total_ns and the PARTS (ns)."""
-    weight = pl.col("replica_count")
-    mean = [((pl.col(n) * weight).sum() / weight.sum()).alias(n) for n in ("total_ns", *PARTS)]
-    labels = scope.windows.select("window", "step", "label").unique("window")
-    found = step_breakdown(scope).join(scope.units.select("unit_id", "replica_count"), on="unit_id")
-    return found.group_by("window").agg(mean).join(labels, on="window").sort("window")
-
-
 def _parts(whole: pl.DataFrame, total_ns: float) -> Table:
     rows = (
         whole.unpivot(list(PARTS), variable_name="part", value_name="time_ns")
         .with_columns(
-            label=pl.col("part").replace_strict(_LABELS), share=pl.col("time_ns") / total_ns
+            label=pl.col("part").replace_strict(PART_LABELS), share=pl.col("time_ns") / total_ns
         )
     )  # fmt: skip
     columns = (

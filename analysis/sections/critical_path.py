@@ -9,8 +9,7 @@ import polars as pl
 from trnprof.analysis.attribution import with_attribution
 from trnprof.analysis.critical_path import by_doing, critical_path, rank_changes
 from trnprof.analysis.sections.section import Column, Section, Subject, Table, silent, table
-from trnprof.analysis.step_graph import StepGraph, step_graph
-from trnprof.analysis.steps import median_step
+from trnprof.analysis.step_graph import StepGraph, step_or_median_graph
 
 KEY: Final = "critical-path"
 TITLE: Final = "Critical path"
@@ -32,8 +31,7 @@ def build(subject: Subject) -> Section:
     """The path of the step asked for, or of the median one."""
     if subject.scope is None:
         return silent(KEY, TITLE, "because the trace has no device tracks")
-    step = median_step(subject.scope) if subject.step is None else subject.step
-    graph = step_graph(subject.trace, subject.scope, step)
+    graph = step_or_median_graph(subject.trace, subject.scope, subject.step)
     if not len(graph):
         return silent(KEY, TITLE, "because no event of the device lies in the step")
     path = with_attribution(critical_path(graph), subject.trace.ops)

@@ -7,19 +7,14 @@ from typing import Any, Final
 
 import polars as pl
 
+from trnprof.analysis.breakdown import PART_LABELS
 from trnprof.analysis.report import focused_window
 from trnprof.analysis.sections.section import Column, Section, Table, silent, table
 
 KEY: Final = "overview"
 TITLE: Final = "Overview"
 TOP: Final = 12
-_PARTS: Final = {
-    "compute_ns": "compute",
-    "exposed_collective_ns": "exposed communication",
-    "exposed_dma_ns": "exposed DMA",
-    "host_ns": "host",
-    "idle_ns": "idle",
-}
+_PARTS: Final = {f"{part}_ns": label for part, label in PART_LABELS.items()}
 _HEADLINE: Final = (
     Column("time_ns", "a step", "ns"),
     Column("mfu", "MFU", "percent"),

@@ -13,8 +13,7 @@ import polars as pl
 
 from trnprof.analysis.critical_path import by_doing, critical_path
 from trnprof.analysis.scope import device_scope
-from trnprof.analysis.step_graph import StepGraph, step_graph
-from trnprof.analysis.steps import median_step
+from trnprof.analysis.step_graph import StepGraph, step_or_median_graph
 from trnprof.analysis.whatif.changes import Change, changes_of, combined
 from trnprof.analysis.whatif.retime import Retimed, retime, unchanged
 from trnprof.tracer.errors import TrnprofError
@@ -42,7 +41,7 @@ def what_if(trace: Trace, wanted: Sequence[Change], step: int | None = None) -> 
         raise TrnprofError(
             f"{trace.path}: only the host was recorded: no event of a device to time again"
         )
-    graph = step_graph(trace, scope, median_step(scope) if step is None else step)
+    graph = step_or_median_graph(trace, scope, step)
     check_edges(trace, graph)
     base = retime(trace, graph, unchanged(graph))
     parts = [changes_of(trace, graph, change) for change in wanted]

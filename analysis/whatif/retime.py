@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
+from trnprof.analysis.dma_machine import engines_bytes_per_s, queue_slot_ns
 from trnprof.analysis.step_graph import I64, NONE, StepGraph
 from trnprof.emulator.scheduler import schedule
 from trnprof.emulator.taskgraph import TaskGraph
@@ -86,7 +88,8 @@ def retime(trace: Trace, graph: StepGraph, changes: Changes) -> Retimed:
     factors = changes.factors * np.where(_is_issue(graph), changes.issue_factor, 1.0)
     durations = np.maximum((lengths + changes.added_ns) * factors, 0.0)
     tracks = graph.column("track")
-    slots = np.maximum(durations, _queue_slots_ns(trace, graph) * factors)
+    least_ns = graph.events.select(queue_slot_ns(trace)).to_series().to_numpy()
+    slots = np.maximum(durations, least_ns * factors)
     parts = [_Held(np.arange(len(graph)), tracks, slots)]
     in_order = [np.ones(int(tracks.max(initial=-1)) + 1, bool)]
     for shared in (_shared_by_dmas(trace, graph), _shared_links(graph, lengths)):
@@ -159,39 +162,23 @@ def _waits(
     )
 
 
-def _queue_slots_ns(trace: Trace, graph: StepGraph) -> F64:
-    """float64[n]: how long a DMA holds its queue at least: a slot an instruction of 128 rows."""
-    dma = (trace.system.get("core") or {}).get("dma") or {}
-    slot_ns = float(dma.get("queue_slot_ns") or 0.0) if trace.is_simulation else 0.0
-    rows = int((trace.system.get("core") or {}).get("sbuf_partitions") or 1)
-    bytes_, row = (graph.events[n].fill_null(0).to_numpy() for n in ("bytes", "descriptor_bytes"))
-    instructions = np.maximum(np.ceil(bytes_ / np.maximum(row * rows, 1)), 1.0)
-    is_queued = (graph.events["kind"] == "dma_queue").to_numpy() & (row > 0)
-    return np.where(is_queued, slot_ns * instructions, 0.0)
-
-
 def _shared_by_dmas(trace: Trace, graph: StepGraph) -> _Held:
     """What the DMAs of a core share: its engines (even servers) and its part of the HBM stack (odd ones)."""
-    core = trace.system.get("core") or {}
-    dma = core.get("dma") or {}
-    events = graph.events
-    moves = (events["kind"] == "dma_queue").to_numpy() & (
-        events["bytes"].fill_null(0) > 0
-    ).to_numpy()
-    at = np.flatnonzero(moves) if dma and trace.is_simulation else np.empty(0, np.int64)
-    reads = (events["source_memory"] == "hbm").fill_null(False).to_numpy()[at]
-    moved = events["bytes"].fill_null(0).to_numpy()[at].astype(np.float64)
-    engines = float(dma.get("engines", 1))
-    rates = [
-        float(dma.get(f"{way}_bytes_per_s_per_engine", 1.0)) * engines for way in ("read", "write")
-    ]
+    rate = engines_bytes_per_s(trace)
+    moves = (pl.col("kind") == "dma_queue") & (pl.col("bytes") > 0)
+    known = moves if rate is not None else pl.lit(False)
+    figures = graph.events.select(
+        moves=known.fill_null(False), bytes=pl.col("bytes").cast(pl.Float64), rate=pl.lit(1.0) if rate is None else rate
+    )  # fmt: skip
+    at = np.flatnonzero(figures["moves"].to_numpy())
+    moved, rates = (figures[name].to_numpy()[at] for name in ("bytes", "rate"))
     sharers = (trace.manifest.get("emulation") or {}).get("hbm_sharers", 1)
-    stack = float(core.get("hbm_bytes_per_s") or 1.0) / sharers
+    stack = float((trace.system.get("core") or {}).get("hbm_bytes_per_s") or 1.0) / sharers
     _, units = np.unique(graph.column("unit_id")[at], return_inverse=True)
     return _Held(
         np.concatenate([at, at]),
         np.concatenate([2 * units, 2 * units + 1]),
-        1e9 * np.concatenate([moved / np.where(reads, *rates), moved / stack]),
+        1e9 * np.concatenate([moved / rates, moved / stack]),
     )
 
 
