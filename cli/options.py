@@ -116,6 +116,7 @@ STRICT_MEMORY = typer.Option(
 )
 REPRODUCIBLE = typer.Option("--reproducible", help="Leave out dates, paths and the command.")
 FORCE = typer.Option("--force", help="Replace an output that is there already.")
+TO_FILE = typer.Option("-o", "--output", help="Write to a file instead of stdout.")
 TRACE = typer.Argument(metavar="TRACE", help="A trace directory, NAME.trnprof.")
 SLOW = typer.Option(
     "--slow",

@@ -103,12 +103,7 @@ def record_command(
     workload = load_workload(directory) if result.captured else None
     if workload is None or not workload.operations:
         shutil.rmtree(directory, ignore_errors=True)
-        if workload is not None and workload.others:
-            say(
-                f"nothing was captured: the command ended with code {result.exit_code} before all ranks had ended a step"
-            )
-        else:
-            say(_why_nothing(rank.command, result, steps))
+        say(_why_nothing(rank.command, result, steps, workload))
         is_stopped = result.exit_code > _SIGNALLED
         return result.exit_code if is_stopped else int(ExitCode.BAD_INPUT)
     if result.exit_code:
@@ -186,9 +181,14 @@ def without_paths(workload: Workload) -> Workload:
 
 
 def _why_nothing(
-    command: Sequence[str], result: CaptureResult, steps: tuple[int, int] | None
+    command: Sequence[str],
+    result: CaptureResult,
+    steps: tuple[int, int] | None,
+    workload: Workload | None,
 ) -> str:
     code = result.exit_code
+    if workload is not None and workload.others:
+        return f"nothing was captured: the command ended with code {code} before all ranks had ended a step"
     if result.failure:
         return f"nothing was captured: {result.failure}"
     if not result.started:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trnprof.cli.diagnostics import say
 from trnprof.cli.options import ReportFormat
 from trnprof.tracer.reader import Trace
+
+if TYPE_CHECKING:
+    from trnprof.analysis.charts.chart import Chart
+    from trnprof.analysis.sections.section import Subject
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,10 @@ def report_text(trace: Trace, asked: Asked) -> str:
         from trnprof.analysis.sections.markdown import markdown
 
         return markdown(title, sections if names else [overview(document)])
-    from trnprof.analysis.charts.registry import CHARTS, charts_of
+    from trnprof.analysis.charts.registry import CHARTS
     from trnprof.analysis.sections.html.page import page
 
-    charts = charts_of(subject, None if not asked.sections or ALL in asked.sections else names)
-    return page(title, [overview(document), *sections], charts, CHARTS)
+    return page(title, [overview(document), *sections], _charts(subject, asked), CHARTS)
 
 
 def save_plots(trace: Trace, asked: Asked, folder: Path, *, force: bool) -> list[str]:
@@ -95,12 +99,17 @@ def save_plots(trace: Trace, asked: Asked, folder: Path, *, force: bool) -> list
 
     drawing()
     from trnprof.analysis.charts.files import pictures, write_pictures
-    from trnprof.analysis.charts.registry import charts_of
-    from trnprof.analysis.sections.subject import ALL, section_names, subject_of
+    from trnprof.analysis.sections.subject import subject_of
 
-    names = section_names(asked.sections or (ALL,))
-    subject = subject_of(trace, asked.step, asked.rank)
-    everything = not asked.sections or ALL in asked.sections
-    files = pictures(charts_of(subject, None if everything else names))
+    files = pictures(_charts(subject_of(trace, asked.step, asked.rank), asked))
     write_pictures(folder, files, force=force)
     return sorted(files)
+
+
+def _charts(subject: Subject, asked: Asked) -> list[Chart]:
+    """Those of the sections asked for, or all."""
+    from trnprof.analysis.charts.registry import charts_of
+    from trnprof.analysis.sections.subject import ALL, section_names
+
+    everything = not asked.sections or ALL in asked.sections
+    return charts_of(subject, None if everything else section_names(asked.sections))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import FORCE, TRACE, QueryFormat
+from trnprof.cli.options import FORCE, TO_FILE, TRACE, QueryFormat
 
 
 def query(
@@ -16,9 +16,7 @@ def query(
     format: Annotated[
         QueryFormat, typer.Option("--format", help="How rows are written; parquet needs -o.")
     ] = QueryFormat.TABLE,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
-    ] = None,
+    output: Annotated[Path | None, TO_FILE] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> None:
     """Answer a SELECT over the tables of a trace and views of it; docs/report.md lists their columns.

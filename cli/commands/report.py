@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import FORCE, TRACE, ReportFormat
+from trnprof.cli.options import FORCE, TO_FILE, TRACE, ReportFormat
 
 
 def report(
@@ -25,9 +25,7 @@ def report(
         ReportFormat, typer.Option("--format", help="html needs trnprof[html].")
     ] = ReportFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
-    ] = None,
+    output: Annotated[Path | None, TO_FILE] = None,
     plots: Annotated[
         Path | None,
         typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trnprof.cli.options import FORCE, TRACE
+from trnprof.cli.options import FORCE, TO_FILE, TRACE
 
 
 def whatif(
@@ -30,9 +30,7 @@ def whatif(
         int | None, typer.Option(help="The step to time again; by default the median one.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write to a file instead of stdout.")
-    ] = None,
+    output: Annotated[Path | None, TO_FILE] = None,
     force: Annotated[bool, FORCE] = False,
 ) -> None:
     """Time a step of a trace again, with some of its events faster, slower or gone.

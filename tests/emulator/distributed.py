@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,8 +22,6 @@ SCRIPTS = Path(__file__).parent / "scripts"
 @cache
 def played(world_size: int, *arguments: str, moe_load: str = "uniform") -> Workload:
     """The workload of a script (or of Python's own options) that plays rank 0; each combination runs once."""
-    import sys
-
     first = arguments[0] if arguments[0].startswith("-") else str(SCRIPTS / arguments[0])
     command = [sys.executable, first, *arguments[1:]]
     with TemporaryDirectory() as folder:
@@ -45,3 +47,22 @@ def kinds(workload: Workload, step: int, phase: str | None = None) -> list[tuple
         (call.kind, workload.groups[call.group].name, call.nbytes)
         for call in calls(workload, step, phase)
     ]
+
+
+def run_real(processes: int, script: str, *arguments: str, timeout_s: float) -> None:
+    """Run a script in so many real processes, as torchrun starts them; none is left behind."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    process = subprocess.Popen(
+        [*launcher, f"--nproc-per-node={processes}", str(SCRIPTS / script), *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, err = process.communicate(timeout=timeout_s)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, err

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.emulator.distributed import SCRIPTS, played
+from tests.emulator.distributed import played, run_real
 from tests.emulator.ranks.worlds import Run, run
 
 from trnprof.emulator.capture.peers import members
@@ -179,21 +174,7 @@ def test_ranks_of_a_stage_are_alike(tmp_path: Path) -> None:
 
 def test_real_stages_do_and_ask_what_played_ones_do(tmp_path: Path) -> None:
     out = tmp_path / "real"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    process = subprocess.Popen(
-        [*launcher, str(SCRIPTS / "logged_pipeline.py"), str(out), *WAYS, *SCHEDULES],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        _, err = process.communicate(timeout=200)
-    finally:
-        with suppress(ProcessLookupError):  # none is left behind
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, err
+    run_real(4, "logged_pipeline.py", str(out), *WAYS, *SCHEDULES, timeout_s=200)
     for program in programs(played(4, "pipeline.py", "nccl", *WAYS, *SCHEDULES)):
         real = json.loads(Path(f"{out}.{program.world.rank}").read_text())
         assert logged(program) == real

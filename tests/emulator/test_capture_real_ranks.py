@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.emulator.distributed import SCRIPTS, played
+from tests.emulator.distributed import played, run_real
 
 pytest.importorskip("torch")
 WAYS = "ddp accumulate unused big_ddp fsdp2 fsdp2_keep fsdp2_mixed tp sp 2d hsdp".split()
@@ -20,21 +15,7 @@ WAYS = "ddp accumulate unused big_ddp fsdp2 fsdp2_keep fsdp2_mixed tp sp 2d hsdp
 @pytest.mark.parametrize("way", WAYS)
 def test_two_processes_ask_what_rank_0_of_the_played_world_asks(way: str, tmp_path: Path) -> None:
     out = tmp_path / "real.json"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    process = subprocess.Popen(
-        [*launcher, str(SCRIPTS / "logged.py"), str(out), way],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        _, err = process.communicate(timeout=120)
-    finally:
-        with suppress(ProcessLookupError):  # none is left behind
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, err
+    run_real(2, "logged.py", str(out), way, timeout_s=120)
     workload = played(2, "parallel.py", way)
     ours = [
         [op.name, op.collective.nbytes, list(workload.groups[op.collective.group].ranks)]
