@@ -295,8 +295,12 @@ def move_away(place: Path) -> None:
 
 
 def _put_back(path: Path, old: Path, beside: Path) -> None:
-    """Let nothing but ``path`` be left: the new directory if it is in its place, else the old one."""
-    if old.exists() and not path.exists():
-        old.rename(path)
+    """Let nothing but ``path`` be left: the new directory if it is in its place, else the old one, unless another has come."""
+    if beside.exists() and old.exists():
+        try:
+            old.rename(path)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
     shutil.rmtree(beside, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)

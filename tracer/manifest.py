@@ -12,10 +12,10 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from trnprof.tracer.errors import OutputExistsError, TraceError, WriteError
 from trnprof.tracer.files import (
@@ -118,13 +118,30 @@ def check_replaceable(target: Path, *, force: bool) -> None:
         WriteError: its name is too long, or what is there cannot be looked at.
     """
     with writing(target):
-        is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-        if is_free:
+        found = _found_at(target)
+        if found == "nothing":
             return
-        if not is_trace(target):
+        if found == "other":
             raise OutputExistsError(f"{target} exists and is not a trace; choose another path")
         if not force:
             raise exists_already(target)
+
+
+def _found_at(target: Path) -> Literal["nothing", "trace", "other"]:
+    """What is at an output path: nothing (or an empty directory), a trace, or something else.
+
+    Other processes may replace a trace meanwhile: what was moved away while it was looked at is not what is there.
+    """
+    while target.exists():
+        with suppress(FileNotFoundError):
+            before = target.stat()
+            if target.is_dir() and not any(target.iterdir()):
+                return "nothing"
+            if is_trace(target):
+                return "trace"
+            if os.path.samestat(before, target.stat()):
+                return "other"
+    return "nothing"
 
 
 def is_trace(path: Path) -> bool:

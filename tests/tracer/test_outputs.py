@@ -65,7 +65,7 @@ def test_of_processes_that_write_one_path_one_wins(tmp_path: Path, kind: str) ->
     out = tmp_path / "out"
     names = {out.read_text()} if kind == "file" else set(os.listdir(out)) - {"manifest.d"}
     if kind == "forced":
-        assert (len(won), len(names)) == (4, 1)
+        assert (len(won), len(names)) == (4, 1), said
         return
     assert names == {f"by-{won[0]}"}
     assert sorted(said) == [
