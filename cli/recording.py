@@ -104,8 +104,7 @@ def record_command(
     if workload is None or not workload.operations:
         shutil.rmtree(directory, ignore_errors=True)
         say(_why_nothing(rank.command, result, steps, workload))
-        is_stopped = result.exit_code > _SIGNALLED
-        return result.exit_code if is_stopped else int(ExitCode.BAD_INPUT)
+        return result.exit_code or int(ExitCode.BAD_INPUT)
     if result.exit_code:
         say(f"the command ended with code {result.exit_code}; what ran until then is recorded")
     if timing.reproducible:
@@ -197,8 +196,10 @@ def _why_nothing(
         return f"nothing to capture in steps {steps[0]}..{steps[1]}; the command ended with code {code}"
     if code > _SIGNALLED:
         return f"nothing was captured: {command[0]!r} was ended by signal {code - _SIGNALLED} before a step was over"
+    if code:
+        return f"nothing was captured: {command[0]!r} failed with code {code} before any PyTorch operation of a model or function that JAX compiled"
     return (
-        f"nothing to capture: {command[0]!r} ended with code {code} and ran no PyTorch operation of a model and no function that JAX compiled "
+        f"nothing to capture: {command[0]!r} ran no PyTorch operation of a model and no function that JAX compiled "
         "(import torch, and call a module, backward or an optimizer; code without modules only in the thread that imports torch; "
         "or import jax, and call a jitted function)"
     )

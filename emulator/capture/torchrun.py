@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -160,10 +161,15 @@ def _split(command: Sequence[str]) -> tuple[list[str], str, list[str]] | None:
 
 
 def _python_of(launcher: str) -> str:
-    """The interpreter in the first line of the launcher's script; else the one beside it, else python3."""
+    """The interpreter in the first line of the launcher's script; else the one beside it, else python3.
+
+    A launcher that is not on the PATH is not missed, as it is not run: the interpreter is ours.
+    """
     path = shutil.which(launcher)
-    if path is None:
+    if path is None and "/" in launcher:
         raise CaptureError(f"{launcher}: no such file or command")
+    if path is None:
+        return sys.executable
     with Path(path).open("rb") as file:
         first = file.readline(4096).decode("utf-8", "replace").strip()
     interpreter = first.removeprefix("#!").split(" ")[0] if first.startswith("#!") else ""

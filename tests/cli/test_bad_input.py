@@ -118,11 +118,11 @@ def test_malformed_steps_are_refused_before_anything_runs(tmp_path: Path) -> Non
 def test_a_command_with_nothing_to_capture_passes_through(tmp_path: Path) -> None:
     code = "import sys; print('to stdout'); print('to stderr', file=sys.stderr); sys.exit(7)"
     done = trnprof("record", "-o", "out", "--", PYTHON, "-c", code, folder=tmp_path)
-    assert (done.code, done.out) == (2, "to stdout\n")
+    assert (done.code, done.out) == (7, "to stdout\n")
     own, said = done.err.splitlines()
     assert own == "to stderr"
-    assert said.startswith("trnprof: nothing to capture: ")
-    assert "ended with code 7" in said
+    assert said.startswith("trnprof: nothing was captured: ")
+    assert "failed with code 7" in said
     assert names_below(tmp_path) == []
 
 
