@@ -15,12 +15,19 @@ from trnprof.analysis.operators import operator_labels
 from trnprof.analysis.scope import Scope
 from trnprof.tracer.reader import Trace
 
-MAX_LENGTH: Final = 6
+MAX_LENGTH: Final = 10
 CANDIDATES: Final = 500
 """Ours, both: more is neither read nor fused."""
 SAYS_MORE: Final = 1.1
 """Ours: a part of a longer pattern is told apart if it comes this much more often."""
 ARROW: Final = " → "
+_SCHEMA: Final = {
+    "events": pl.UInt32,
+    "count": pl.Float64,
+    "time_ns": pl.Float64,
+    "names": pl.List(pl.String),
+    "length": pl.Int32,
+}
 
 
 def frequent_patterns(scope: Scope, trace: Trace, max_length: int = MAX_LENGTH) -> pl.DataFrame:
@@ -36,6 +43,8 @@ def frequent_patterns(scope: Scope, trace: Trace, max_length: int = MAX_LENGTH) 
         units, replicas weighing), events (times that it was seen).
     """
     runs, names = _executions(scope, trace)
+    if not runs.height:
+        return pl.DataFrame(schema=_SCHEMA)
     units = scope.units.select("unit_id", "replica_count")
     total = int(units["replica_count"].sum())
     found = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -107,6 +107,15 @@ def _plain(rows: pl.DataFrame, scope: Scope) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def _present(
+    key: str, title: str, columns: Sequence[Column], rows: pl.DataFrame, top: int
+) -> Table:
+    """A table without the columns of which its first rows have nothing: people see it in few characters."""
+    first = rows.head(top)
+    shown = [c for c in columns if c.key == "time_ns" or first[c.key].null_count() < first.height]
+    return table(key, title, shown, rows, top)
+
+
 def _operators(rows: pl.DataFrame, scope: Scope) -> Table:
     columns = (
         Column("name", "operator"),
@@ -115,11 +124,12 @@ def _operators(rows: pl.DataFrame, scope: Scope) -> Table:
         *_TIME,
         *_BOUND,
     )
-    return table(KEY, "by operator and layer", columns, _plain(rows, scope), TOP)
+    named = _plain(rows, scope).with_columns(module=pl.when(pl.col("module") != "").then("module"))
+    return _present(KEY, "by operator and layer", columns, named, TOP)
 
 
 def _names(rows: pl.DataFrame, scope: Scope) -> Table:
-    return table("by_name", "by name", (Column("name", "operator"), *_WORK), _plain(rows, scope), TOP)  # fmt: skip
+    return _present("by_name", "by name", (Column("name", "operator"), *_WORK), _plain(rows, scope), TOP)  # fmt: skip
 
 
 def _lines(rows: pl.DataFrame, scope: Scope) -> Table:
@@ -127,7 +137,7 @@ def _lines(rows: pl.DataFrame, scope: Scope) -> Table:
     columns = (Column("line", "line"), _WORK[0], *_TIME, *_BOUND)
     end = pl.col("name").str.split("/").list.tail(2).list.join("/")
     rows = _plain(rows, scope).with_columns(line=end)
-    return table("by_source_line", "by source line", columns, rows, TOP)
+    return _present("by_source_line", "by source line", columns, rows, TOP)
 
 
 def _shapes(rows: pl.DataFrame, scope: Scope) -> Table:
@@ -138,7 +148,7 @@ def _shapes(rows: pl.DataFrame, scope: Scope) -> Table:
         *_TIME,
         Column("roofline_share", "roofline", "percent"),
     )
-    return table("by_shape", "by shape", columns, _plain(rows, scope), TOP)
+    return _present("by_shape", "by shape", columns, _plain(rows, scope), TOP)
 
 
 def _layers(scope: Scope, trace: Trace) -> tuple[list[Table], list[str]]:
@@ -159,7 +169,7 @@ def _layers(scope: Scope, trace: Trace) -> tuple[list[Table], list[str]]:
         Column("flops", "FLOPs", "flops"),
         *_BOUND,
     )
-    tables = [table("layers", "by layer", columns, named)]
+    tables = [_present("layers", "by layer", columns, named, MODULES)]
     notes = ["by layer: self is the time in which no module below it is active; of says how many modules a line stands for"]  # fmt: skip
     repeated = repeated_layers(times)
     if not repeated.height:
