@@ -21,7 +21,7 @@ CANDIDATES: Final = 500
 SAYS_MORE: Final = 1.1
 """Ours: a part of a longer pattern is told apart if it comes this much more often."""
 ARROW: Final = " → "
-_SCHEMA: Final = {
+_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "events": pl.UInt32,
     "count": pl.Float64,
     "time_ns": pl.Float64,
