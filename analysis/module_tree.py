@@ -31,7 +31,8 @@ class ModuleTimes:
         scope: what they were taken from.
         trace: what it is of.
         paths: module (ordinal), path.
-        active: window, unit_id, module, worker, start_ns, end_ns: when each worker is active for a module itself.
+        active: module, place, start_ns, end_ns: when each worker of a unit is active for a module itself.
+        places: place (ordinal), window, unit_id, worker, where (ordinal of window and unit): numbers, as sorting by names takes far longer.
         sums: window, unit_id, module and the sums of its events.
         unit_active: window, unit_id, active_ns: of all events, those of no module too.
     """
@@ -40,6 +41,7 @@ class ModuleTimes:
     trace: Trace
     paths: pl.DataFrame
     active: pl.DataFrame
+    places: pl.DataFrame
     sums: pl.DataFrame
     unit_active: pl.DataFrame
 
@@ -54,6 +56,14 @@ def module_times(scope: Scope, trace: Trace) -> ModuleTimes:
     numbers = places.join(paths, on="path").select("op_id", "module")
     inside = with_adjusted_flops(scope.inside(), trace)
     own = inside.join(numbers.lazy(), on="op_id").with_columns(worker=worker())
+    places = (
+        own.select(*_WHERE, "worker").unique().sort(*_WHERE, "worker").collect(engine="streaming")
+    )
+    where = pl.struct(_WHERE).rle_id().cast(pl.Int64)
+    places = places.with_row_index("place").with_columns(
+        pl.col("place").cast(pl.Int64), where=where
+    )
+    placed_own = own.join(places.lazy(), on=[*_WHERE, "worker"])
     in_steps = pl.struct("op_id", "step").filter(pl.col("step").is_not_null()).n_unique()
     sums = own.group_by(*_WHERE, "module").agg(
         pl.max_horizontal(pl.col("op_id").n_unique(), in_steps).alias("count"),
@@ -64,11 +74,12 @@ def module_times(scope: Scope, trace: Trace) -> ModuleTimes:
         pl.col("dma_bytes").sum(),
     )
     wanted = (
-        union(own, [*_WHERE, "module", "worker"]),
+        union(placed_own, ["place", "module"]),
         sums,
         covered_ns(inside, _WHERE, "active_ns"),
     )
-    return ModuleTimes(scope, trace, paths, *(frame.collect() for frame in wanted))
+    active, found, unit_active = (frame.collect() for frame in wanted)
+    return ModuleTimes(scope, trace, paths, active, places, found, unit_active)
 
 
 def module_nodes(paths: pl.DataFrame, *, is_merged: bool) -> pl.DataFrame:
@@ -135,13 +146,14 @@ def rolled_up(times: ModuleTimes, nodes: pl.DataFrame) -> pl.DataFrame:
     for depth in range(int(nodes["depth"].max() or 0), -1, -1):  # type: ignore[arg-type]
         here = own.filter(pl.col("depth") == depth).drop("depth")
         both = pl.concat([here, carried.select(here.columns)])
-        merged = union(both.lazy(), [*keys, "worker"]).collect()
-        below.append(covered_ns(carried.lazy(), keys, "below_ns").collect())
+        merged = union(both.lazy(), ["place", "operator"]).collect()
+        below.append(_covered(carried, times.places, "below_ns"))
         inclusive.append(merged)
         carried = merged.join(up, on="operator").drop("operator").rename({"parent": "operator"})
     active = pl.concat(inclusive)
-    time = covered_ns(active.lazy(), keys, "time_ns").collect()
-    busy = active.group_by(*keys, "worker").agg(busy_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())  # fmt: skip
+    time = _covered(active, times.places, "time_ns")
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    busy = active.group_by("place", "operator").agg(busy_ns=length).join(times.places, on="place")
     full = (
         rows.join(time, on=keys, how="left")
         .join(pl.concat(below), on=keys, how="left")
@@ -177,6 +189,14 @@ def in_tree_order(rows: pl.DataFrame, top: int) -> pl.DataFrame:
         .join(chosen, on="path", how="left", maintain_order="left")
         .with_columns(name=_last(pl.when(pl.col("instances") > 1).then("path").otherwise("first")))
     )
+
+
+def _covered(active: pl.DataFrame, places: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Time in which any worker is active, by window, unit_id and operator."""
+    where = places.select("place", "where")
+    at = active.join(where, on="place").lazy()
+    found = covered_ns(at, ["where", "operator"], name).collect()
+    return found.join(places.unique("where").select("where", *_WHERE), on="where").drop("where")
 
 
 def _parts(path: pl.Expr) -> pl.Expr:

@@ -28,8 +28,8 @@ TOP: Final = 20
 MODULES: Final = 40
 PATTERNS: Final = 10
 ALL: Final = 1_000_000
-MAX_EVENTS: Final = 20_000_000
-"""Ours: of more events the tables are those of the median step, so that memory stays bounded."""
+MAX_EVENTS: Final = 5_000_000
+"""Ours: of more events the tables are those of the median step, so that time and memory stay bounded."""
 MODEL: Final = "(model)"
 _TIME: Final = (Column("time_ns", "time", "ns"), Column("share_of_active", "of active", "percent"))
 _BOUND: Final = (Column("bound", "bound by"), Column("roofline_share", "roofline", "percent"))
@@ -47,7 +47,8 @@ def build(subject: Subject) -> Section:
     if subject.scope is None:
         return silent(KEY, TITLE, "because the trace has no device tracks")
     step, is_median = _step(subject)
-    scope = focus(subject.scope, step, subject.rank)
+    whole = focus(subject.scope, step, subject.rank)
+    scope = _in_memory(whole)
     operators = top_operators(scope, subject.trace, ALL)
     if not operators.height:
         return silent(KEY, TITLE, "because no event of the device lies in the window")
@@ -59,7 +60,7 @@ def build(subject: Subject) -> Section:
         _lines(_known(_by(by_source_line, scope, subject.trace)), scope),
         _shapes(_known(_by(by_shape, scope, subject.trace)), scope),
         _patterns(scope, subject.trace),
-        *host_tables(replace(subject, step=step), scope),
+        *host_tables(replace(subject, step=step), whole),
     ]
     notes = [
         f"{mean_note(scope)}; time is that in which at least one event of it is active, so that shares may sum to more than 100 %; "
@@ -81,6 +82,13 @@ def _step(subject: Subject) -> tuple[int | None, bool]:
     count = subject.scope.events.select(pl.len()).collect(engine="streaming").item()
     median = median_step(subject.scope) if count > MAX_EVENTS else None
     return median, median is not None
+
+
+def _in_memory(scope: Scope) -> Scope:
+    """The same scope, its events read once for all that is asked of them here."""
+    events = scope.events.drop("event_id", "blocked_by", "descriptor_bytes")
+    read = replace(scope, events=events)
+    return replace(read, clipped=read.inside().collect(engine="streaming").lazy())
 
 
 def _by(labels_of: Callable[[pl.LazyFrame], Labels], scope: Scope, trace: Trace) -> pl.DataFrame:
