@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trnprof.analysis.breakdown import PARTS, step_breakdown
+from trnprof.analysis.intervals import union
 from trnprof.analysis.robust import MIN_SIBLINGS, median_and_mad, tolerance
 from trnprof.analysis.scope import Scope
 
@@ -27,6 +28,9 @@ TREND_Z: Final = 3.0
 MIN_TREND_STEPS: Final = 8
 MAX_TREND_STEPS: Final = 1_000
 """Ours, all three; of more steps as many, evenly spaced, are compared pair by pair."""
+MAX_EXPLAINED: Final = 20
+MAX_USUAL: Final = 20
+"""Ours, both: the events of more steps are not read."""
 
 
 @dataclass(frozen=True)
@@ -167,14 +171,16 @@ def explained(scope: Scope, marked: pl.DataFrame) -> pl.DataFrame:
         marked: of ``out_of_line``.
 
     Returns:
-        One row such a step in order: step, label, unit_id, rank, is_warm_up, ranks (of which this is said, replicas included), duration_ns,
-        differs_ns (from the mean of the unit's steps in line), its parts, ``{part}_differs_ns`` of PARTS, which sum to it, and mostly (the part that
+        One row such a step in order, the MAX_EXPLAINED that differ most: step, label, unit_id, rank, is_warm_up, ranks (of which this is said, replicas included), duration_ns,
+        differs_ns (from the mean of the unit's steps in line, at most MAX_USUAL of them, evenly spaced), its parts, ``{part}_differs_ns`` of PARTS, which sum to it, and mostly (the part that
         differs most in its direction).
     """
-    usual = pl.col("duration_ns").filter(~pl.col("is_warm_up") & ~pl.col("is_out")).mean()
-    compared = marked.with_columns(differs_ns=pl.col("duration_ns") - usual.over("unit_id"))
-    odd = compared.filter(
-        (pl.col("is_warm_up") | pl.col("is_out")) & pl.col("differs_ns").is_not_null()
+    in_line = _compared_with(marked)
+    usual = in_line.group_by("unit_id").agg(usual_ns=pl.col("duration_ns").mean())
+    odd = (
+        marked.filter(pl.col("is_warm_up") | pl.col("is_out"))
+        .join(usual, on="unit_id")
+        .with_columns(differs_ns=pl.col("duration_ns") - pl.col("usual_ns"))
     )
     worst = (
         odd.with_columns(
@@ -183,11 +189,17 @@ def explained(scope: Scope, marked: pl.DataFrame) -> pl.DataFrame:
         .sort("step", "far", "unit_id", descending=[False, True, False])
         .group_by("step", maintain_order=True)
         .first()
+        .sort("far", "step", descending=[True, False])
+        .head(MAX_EXPLAINED)
     )
-    parts = _parts_of(scope, worst["unit_id"].unique())
-    joined = marked.join(parts, on=["step", "unit_id"])
-    in_line = joined.filter(~pl.col("is_warm_up") & ~pl.col("is_out"))
-    means = in_line.group_by("unit_id").agg(pl.col(p).mean().alias(f"usual_{p}") for p in PARTS)
+    their_usual = in_line.join(worst.select("unit_id").unique(), on="unit_id")
+    wanted = pl.concat([f.select("step", "unit_id") for f in (worst, their_usual)])
+    parts = _parts_of(scope, wanted)
+    means = (
+        their_usual.join(parts, on=["step", "unit_id"])
+        .group_by("unit_id")
+        .agg(pl.col(p).mean().alias(f"usual_{p}") for p in PARTS)
+    )
     change = [(pl.col(p) - pl.col(f"usual_{p}")).alias(f"{p}_differs_ns") for p in PARTS]
     found = worst.join(parts, on=["step", "unit_id"]).join(means, on="unit_id").with_columns(change)
     towards = [pl.col(f"{p}_differs_ns") * pl.col("differs_ns").sign() for p in PARTS]
@@ -230,18 +242,35 @@ def trend(duration_ns: NDArray[np.int64]) -> Trend | None:
     return Trend(slope, slope * (count - 1) / middle if middle > 0 else None, z)
 
 
-def _parts_of(scope: Scope, unit_ids: pl.Series) -> pl.DataFrame:
-    """The partition of all steps of some units: step, unit_id and PARTS."""
-    own = pl.col("unit_id").is_in(unit_ids.implode())
+def _compared_with(marked: pl.DataFrame) -> pl.DataFrame:
+    """Of each unit's steps in line at most MAX_USUAL, evenly spaced."""
+    in_line = marked.filter(~pl.col("is_warm_up") & ~pl.col("is_out")).sort("unit_id", "step")
+    number, count = pl.int_range(pl.len()).over("unit_id"), pl.len().over("unit_id").cast(pl.Int64)
+    stride = (count + MAX_USUAL - 1) // MAX_USUAL
+    return in_line.filter(number % stride == 0)
+
+
+def _parts_of(scope: Scope, wanted: pl.DataFrame) -> pl.DataFrame:
+    """The partition of some steps of some units (step, unit_id), of all that is read only what meets them: step, unit_id and PARTS."""
+    own = pl.col("unit_id").is_in(wanted["unit_id"].unique().implode())
     steps = scope.step_windows().filter(own)
+    windows = steps.join(wanted, on=["step", "unit_id"], how="semi")
+    bounds = windows.select(
+        pl.lit(0).alias("_"), start_ns="window_start_ns", end_ns="window_end_ns"
+    )
+    spans = union(bounds.lazy(), ["_"]).select("start_ns", "end_ns").collect()
+    meets = [
+        (pl.col("start_ns") <= last) & (pl.col("end_ns") >= first)
+        for first, last in spans.iter_rows()
+    ]
     few = replace(
         scope,
         units=scope.units.filter(own),
         lanes=scope.lanes.filter(own),
-        events=scope.events.filter(own),
-        windows=steps,
+        events=scope.events.filter(own & pl.any_horizontal(pl.lit(False), *meets)),
+        windows=windows,
         steps=steps,
         clipped=None,
     )
-    labels = steps.select("window", "unit_id", "step")
+    labels = windows.select("window", "unit_id", "step")
     return step_breakdown(few).join(labels, on=["window", "unit_id"]).drop("window", "total_ns")

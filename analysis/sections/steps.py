@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -50,7 +51,7 @@ def build(subject: Subject) -> Section:
     tables = (
         _variation(rows, steps),
         _steps(steps, marked, scope).pipe(_shown, chosen),
-        _odd(odd.filter(chosen)),
+        _odd(odd.filter(chosen), marked.filter(chosen)),
     )
     return Section(
         KEY, TITLE, tuple(t for t in tables if t.rows), tuple(_notes(scope, times, warm_up, odd))
@@ -107,7 +108,8 @@ def _shown(rows: pl.DataFrame, chosen: pl.Expr) -> Table:
     return table("steps", "by step", columns, rows.filter(chosen), TOP)
 
 
-def _odd(odd: pl.DataFrame) -> Table:
+def _odd(odd: pl.DataFrame, marked: pl.DataFrame) -> Table:
+    """Those that differ most, and how many there are."""
     columns = (
         Column("label", "step"),
         Column("is", "is"),
@@ -129,7 +131,11 @@ def _odd(odd: pl.DataFrame) -> Table:
     rows = odd.with_columns(
         said.alias("is"), mostly_label=pl.col("mostly").replace_strict(PART_LABELS), mostly_ns=by
     ).drop("unit_id")
-    return table("out_of_line", "steps out of line, and what of them grew or shrank", columns, rows, TOP)  # fmt: skip
+    shown = table(
+        "out_of_line", "steps out of line, and what of them grew or shrank", columns, rows
+    )
+    there_are = marked.filter(pl.col("is_warm_up") | pl.col("is_out"))["step"].n_unique()
+    return replace(shown, total_rows=max(there_are, rows.height))
 
 
 def _notes(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analysis.traces import DMA0, TENSOR, Row, build, core_tracks, event, step
 
+from trnprof.analysis import step_variation
 from trnprof.analysis.breakdown import PARTS, step_breakdown
 from trnprof.analysis.scope import device_scope
 from trnprof.analysis.sections.section import Section, Subject, as_json
@@ -171,6 +172,15 @@ def test_planted_warm_up_and_step_out_of_line() -> None:
     assert [s["is"] for s in found["steps"]] == ["warm-up", *[None] * 5, "out of line", *[None] * 3]
     assert any("the first step warms up" in n for n in section.notes)
     assert any("no trend" in n for n in section.notes)
+
+
+def test_of_many_steps_some_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, whole = section_of(planted())
+    monkeypatch.setattr(step_variation, "MAX_USUAL", 2)
+    monkeypatch.setattr(step_variation, "MAX_EXPLAINED", 1)
+    section, few = section_of(planted())
+    assert few["out_of_line"] == whole["out_of_line"][:1]  # the steps in line are alike
+    assert section.tables[-1].total_rows == 2
 
 
 def test_one_step_or_rank_is_shown_and_compared_with_all() -> None:
