@@ -46,20 +46,21 @@ def build(subject: Subject) -> Section:
     """Of the step and rank asked for."""
     if subject.scope is None:
         return silent(KEY, TITLE, "because the trace has no device tracks")
+    trace = subject.trace
     step, is_median = _step(subject)
     whole = focus(subject.scope, step, subject.rank)
     scope = _in_memory(whole)
-    operators = top_operators(scope, subject.trace, ALL)
+    operators = top_operators(scope, trace, ALL)
     if not operators.height:
         return silent(KEY, TITLE, "because no event of the device lies in the window")
-    layers, layer_notes = _layers(scope, subject.trace)
+    layers, layer_notes = _layers(scope, trace)
     tables = [
-        _operators(operators, scope),
-        _names(_by(by_name, scope, subject.trace), scope),
+        _operators(operators, trace),
+        _names(_by(by_name, scope, trace), trace),
         *layers,
-        _lines(_known(_by(by_source_line, scope, subject.trace)), scope),
-        _shapes(_known(_by(by_shape, scope, subject.trace)), scope),
-        _patterns(scope, subject.trace),
+        _lines(_known(_by(by_source_line, scope, trace)), trace),
+        _shapes(_known(_by(by_shape, scope, trace)), trace),
+        _patterns(scope, trace),
         *host_tables(replace(subject, step=step), whole),
     ]
     notes = [
@@ -101,9 +102,9 @@ def _known(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("operator") >= 0)
 
 
-def _plain(rows: pl.DataFrame, scope: Scope) -> pl.DataFrame:
-    """FLOPs and bytes that are 0 because kernels on streams have none are not known."""
-    unknown = bool(scope.units["has_streams"].any())
+def _plain(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """FLOPs and bytes that are 0 because a profile does not have them are not known."""
+    unknown = not trace.is_simulation
     known = [
         (pl.when(pl.col(n) > 0).then(n) if unknown else pl.col(n)).alias(n)
         for n in ("adjusted_flops", "hbm_bytes")
@@ -124,7 +125,7 @@ def _present(
     return table(key, title, shown, rows, top)
 
 
-def _operators(rows: pl.DataFrame, scope: Scope) -> Table:
+def _operators(rows: pl.DataFrame, trace: Trace) -> Table:
     columns = (
         Column("name", "operator"),
         Column("module", "layer"),
@@ -132,23 +133,23 @@ def _operators(rows: pl.DataFrame, scope: Scope) -> Table:
         *_TIME,
         *_BOUND,
     )
-    named = _plain(rows, scope).with_columns(module=pl.when(pl.col("module") != "").then("module"))
+    named = _plain(rows, trace).with_columns(module=pl.when(pl.col("module") != "").then("module"))
     return _present(KEY, "by operator and layer", columns, named, TOP)
 
 
-def _names(rows: pl.DataFrame, scope: Scope) -> Table:
-    return _present("by_name", "by name", (Column("name", "operator"), *_WORK), _plain(rows, scope), TOP)  # fmt: skip
+def _names(rows: pl.DataFrame, trace: Trace) -> Table:
+    return _present("by_name", "by name", (Column("name", "operator"), *_WORK), _plain(rows, trace), TOP)  # fmt: skip
 
 
-def _lines(rows: pl.DataFrame, scope: Scope) -> Table:
+def _lines(rows: pl.DataFrame, trace: Trace) -> Table:
     """The end of the path is shown, all of it is there."""
     columns = (Column("line", "line"), _WORK[0], *_TIME, *_BOUND)
     end = pl.col("name").str.split("/").list.tail(2).list.join("/")
-    rows = _plain(rows, scope).with_columns(line=end)
+    rows = _plain(rows, trace).with_columns(line=end)
     return _present("by_source_line", "by source line", columns, rows, TOP)
 
 
-def _shapes(rows: pl.DataFrame, scope: Scope) -> Table:
+def _shapes(rows: pl.DataFrame, trace: Trace) -> Table:
     columns = (
         Column("name", "operator"),
         Column("shapes", "shapes"),
@@ -156,7 +157,7 @@ def _shapes(rows: pl.DataFrame, scope: Scope) -> Table:
         *_TIME,
         Column("roofline_share", "roofline", "percent"),
     )
-    return _present("by_shape", "by shape", columns, _plain(rows, scope), TOP)
+    return _present("by_shape", "by shape", columns, _plain(rows, trace), TOP)
 
 
 def _layers(scope: Scope, trace: Trace) -> tuple[list[Table], list[str]]:
@@ -167,7 +168,7 @@ def _layers(scope: Scope, trace: Trace) -> tuple[list[Table], list[str]]:
     tree = in_tree_order(rolled_up(times, module_nodes(times.paths, is_merged=True)), MODULES)
     shown = pl.when(pl.col("name") == "").then(pl.lit(MODEL)).otherwise("name")
     indented = pl.concat_str(pl.lit("· ").repeat_by("depth").list.join(""), shown)
-    named = _plain(tree, scope).with_columns(name=indented).drop("parent_path", "first")
+    named = _plain(tree, trace).with_columns(name=indented).drop("parent_path", "first")
     columns = (
         Column("name", "module"),
         Column("instances", "of", "count"),
