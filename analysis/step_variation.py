@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from trnprof.analysis.breakdown import PARTS, step_breakdown
+from trnprof.analysis.focus import of_units
 from trnprof.analysis.intervals import union
 from trnprof.analysis.robust import MIN_SIBLINGS, median_and_mad, tolerance
 from trnprof.analysis.scope import Scope
@@ -252,8 +253,8 @@ def _compared_with(marked: pl.DataFrame) -> pl.DataFrame:
 
 def _parts_of(scope: Scope, wanted: pl.DataFrame) -> pl.DataFrame:
     """The partition of some steps of some units (step, unit_id), of all that is read only what meets them: step, unit_id and PARTS."""
-    own = pl.col("unit_id").is_in(wanted["unit_id"].unique().implode())
-    steps = scope.step_windows().filter(own)
+    own = of_units(scope, wanted["unit_id"].unique())
+    steps = own.step_windows()
     windows = steps.join(wanted, on=["step", "unit_id"], how="semi")
     bounds = windows.select(
         pl.lit(0).alias("_"), start_ns="window_start_ns", end_ns="window_end_ns"
@@ -263,14 +264,7 @@ def _parts_of(scope: Scope, wanted: pl.DataFrame) -> pl.DataFrame:
         (pl.col("start_ns") <= last) & (pl.col("end_ns") >= first)
         for first, last in spans.iter_rows()
     ]
-    few = replace(
-        scope,
-        units=scope.units.filter(own),
-        lanes=scope.lanes.filter(own),
-        events=scope.events.filter(own & pl.any_horizontal(pl.lit(False), *meets)),
-        windows=windows,
-        steps=steps,
-        clipped=None,
-    )
+    events = own.events.filter(pl.any_horizontal(pl.lit(False), *meets))
+    few = replace(own, events=events, windows=windows, steps=steps, clipped=None)
     labels = windows.select("window", "unit_id", "step")
     return step_breakdown(few).join(labels, on=["window", "unit_id"]).drop("window", "total_ns")

@@ -8,7 +8,8 @@ from typing import Final
 
 import polars as pl
 
-from trnprof.analysis.focus import focus, mean_note
+from trnprof.analysis.excerpt import excerpt
+from trnprof.analysis.focus import mean_note
 from trnprof.analysis.groupings import by_name, by_shape, by_source_line
 from trnprof.analysis.module_tree import in_tree_order, module_nodes, module_times, rolled_up
 from trnprof.analysis.operators import Labels, top_operators
@@ -18,7 +19,6 @@ from trnprof.analysis.robust import MIN_SIBLINGS
 from trnprof.analysis.scope import Scope
 from trnprof.analysis.sections.host_tables import host_tables
 from trnprof.analysis.sections.section import Column, Section, Subject, Table, silent, table
-from trnprof.analysis.steps import median_step
 from trnprof.tracer.reader import Trace
 from trnprof.tracer.units import counted
 
@@ -28,8 +28,8 @@ TOP: Final = 20
 MODULES: Final = 40
 PATTERNS: Final = 10
 ALL: Final = 1_000_000
-MAX_EVENTS: Final = 5_000_000
-"""Ours: of more events the tables are those of the median step, so that time and memory stay bounded."""
+MAX_EVENTS: Final = 2_000_000
+"""Ours: of more an excerpt is looked at, so that time and memory stay bounded."""
 MODEL: Final = "(model)"
 _TIME: Final = (Column("time_ns", "time", "ns"), Column("share_of_active", "of active", "percent"))
 _BOUND: Final = (Column("bound", "bound by"), Column("roofline_share", "roofline", "percent"))
@@ -47,8 +47,7 @@ def build(subject: Subject) -> Section:
     if subject.scope is None:
         return silent(KEY, TITLE, "because the trace has no device tracks")
     trace = subject.trace
-    step, is_median = _step(subject)
-    whole = focus(subject.scope, step, subject.rank)
+    whole, step, left_out = excerpt(subject.scope, subject.step, subject.rank, MAX_EVENTS)
     scope = _in_memory(whole)
     operators = top_operators(scope, trace, ALL)
     if not operators.height:
@@ -69,20 +68,10 @@ def build(subject: Subject) -> Section:
         *layer_notes,
         "patterns: operators in a row on one engine or stream; they overlap, so that their times do not sum",
     ]
-    if is_median:
-        notes.insert(0, f"~ more than {MAX_EVENTS:,} events: of the median step alone")
+    if left_out is not None:
+        notes.insert(0, left_out)
     shown = tuple(t for t in tables if t.rows)
     return Section(KEY, TITLE, shown, (*notes, *scope.notes))
-
-
-def _step(subject: Subject) -> tuple[int | None, bool]:
-    """The step to look at, and whether that is the median one because there is too much."""
-    assert subject.scope is not None
-    if subject.step is not None:
-        return subject.step, False
-    count = subject.scope.events.select(pl.len()).collect(engine="streaming").item()
-    median = median_step(subject.scope) if count > MAX_EVENTS else None
-    return median, median is not None
 
 
 def _in_memory(scope: Scope) -> Scope:

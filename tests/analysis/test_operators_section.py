@@ -13,6 +13,7 @@ from tests.analysis.test_brute_force import WINDOWS, core_of, counted, inside, o
 from tests.analysis.test_ranks import gpu_tracks
 from tests.analysis.traces import DMA0, TENSOR, VECTOR, Row, build, event, step
 
+from trnprof.analysis.excerpt import excerpt
 from trnprof.analysis.focus import focus
 from trnprof.analysis.groupings import by_name, by_shape, by_source_line
 from trnprof.analysis.operators import top_operators
@@ -129,11 +130,28 @@ def test_a_device_that_its_host_drives() -> None:
     assert found["by_name"][0]["flops"] is None
 
 
-def test_too_many_events_are_those_of_the_median_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "MAX_EVENTS", 10)
+@pytest.mark.parametrize(
+    ("limit", "time", "told"),
+    # 13 events meet the step, two of them at its end
+    [(13, 500, "of step 0, the median one"), (6, 230, "of step 0, the median one, of the first 46.2 % of the time")],
+)  # fmt: skip
+def test_of_too_many_events_an_excerpt(monkeypatch: pytest.MonkeyPatch, limit: int, time: int, told: str) -> None:  # fmt: skip
+    monkeypatch.setattr(operators, "MAX_EVENTS", limit)
     section, found = section_of(layered())
-    assert section.notes[0].startswith("~ more than 10 events: of the median step")
-    assert found["layers"][0]["time_ns"] == 500
+    assert section.notes[0] == f"~ more than {limit} events: the figures are {told}"
+    assert found["layers"][0]["time_ns"] == pytest.approx(time, abs=3)
+
+
+def test_of_too_many_ranks_some() -> None:
+    rows = [event(100 * rank + 10, at, 5) for rank in range(4) for at in (0, 10, 20)]
+    scope = device_scope(build(rows, tracks=gpu_tracks(4)))
+    assert scope is not None
+    kept, step_, told = excerpt(scope, None, None, 7)
+    assert kept.units["rank"].to_list() == [0, 1]
+    assert kept.events.select(pl.len()).collect().item() == 6
+    assert (step_, told) == (None, "~ more than 7 events: the figures are of 2 of 4 units with events")  # fmt: skip
+    assert excerpt(scope, None, 1, 7)[2] is None
+    assert excerpt(scope, None, None, 12)[2] is None
 
 
 def test_nothing() -> None:
