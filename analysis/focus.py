@@ -65,12 +65,16 @@ def of_rank(scope: Scope, rank: int) -> Scope:
     if not units.height:
         known = scope.units["rank"].drop_nulls().unique().sort().to_list()
         raise TrnprofError(f"no rank {rank} has events here; there are {_range(known)}")
-    ids = units["unit_id"].implode()
-    own = pl.col("unit_id").is_in(ids)
+    return of_units(scope, units["unit_id"])
+
+
+def of_units(scope: Scope, unit_ids: pl.Series) -> Scope:
+    """Keep some units, and what lies on them."""
+    own = pl.col("unit_id").is_in(unit_ids.implode())
     clipped = None if scope.clipped is None else scope.clipped.filter(own)
     return replace(
         scope,
-        units=units,
+        units=scope.units.filter(own),
         lanes=scope.lanes.filter(own),
         windows=scope.windows.filter(own),
         events=scope.events.filter(own),

@@ -19,7 +19,7 @@ def host_activity(trace: Trace) -> dict[str, Any] | list[dict[str, Any]]:
         One entry a thread, busiest first: clock_id, host, name, active_time (s, union over its lanes), span_count,
         unfinished, spans (name, count, time_s: union, nested ones included; at most TOP_SPANS).
     """
-    threads = _threads(trace.tracks)
+    threads = thread_lanes(trace.tracks)
     if not threads.height:
         return {"nothing_to_say": "because the trace has no host threads"}
     columns = ["track_id", "name", "start_ns", end_ns := "end_ns"]
@@ -44,8 +44,8 @@ def host_activity(trace: Trace) -> dict[str, Any] | list[dict[str, Any]]:
     return _rows(threads, *(frame.collect(engine="streaming") for frame in wanted))
 
 
-def _threads(tracks: pl.DataFrame) -> pl.DataFrame:
-    """The lanes of a thread are siblings of one name: number each such family."""
+def thread_lanes(tracks: pl.DataFrame) -> pl.DataFrame:
+    """Lanes of threads: track_id, and thread (ordinal: the lanes of one are siblings of one name), clock_id, host, parent_id, name."""
     lanes = tracks.filter(pl.col("kind") == "thread").with_columns(
         pl.col("parent_id").cast(pl.Int64).fill_null(-1)
     )

@@ -20,6 +20,7 @@ are a resource of their own, *issue*.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import polars as pl
@@ -42,9 +43,23 @@ KERNEL, COPY = "Kernel", "Copy"
 LATENCY, ISSUE, BANDWIDTH = "latency-bound", "DMA-issue-bound", "DMA-bandwidth-bound"
 _KEYS: Final = ["window", "unit_id", "operator"]
 
+Labels = tuple[pl.DataFrame, pl.LazyFrame]
+"""What operators are called (operator, name, …), and the operator of each op_id."""
 
-def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
+
+def top_operators(
+    scope: Scope,
+    trace: Trace,
+    top: int = TOP,
+    labels_of: Callable[[pl.LazyFrame], Labels] | None = None,
+) -> pl.DataFrame:
     """The operators that take most of each window, means over its cores (replicas weigh).
+
+    Args:
+        scope: events and windows.
+        trace: they are of.
+        top: how many a window.
+        labels_of: what makes operations one operator, from the table of them; None: ``operator_labels``.
 
     Returns:
         At most ``top`` rows a window, longest first: window, name, module, phase, count (operations, or events where there
@@ -52,7 +67,7 @@ def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
         bound_by, bound_share (active share of what bounds it), roofline_ns (larger of FLOPs/peak and ``memory_roofline_s``,
         null if neither is known), roofline_share, achieved_flops_per_s, achieved_bytes_per_s (both over attributed time).
     """
-    labels, numbers = operator_labels(trace.ops)
+    labels, numbers = (labels_of or operator_labels)(trace.ops)
     used = scope.events.select("op_id").unique()
     numbers = numbers.join(used, on="op_id", how="semi").collect(engine="streaming").lazy()
     inside = _with_operator(scope, trace, numbers)
@@ -77,7 +92,7 @@ def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
     )
     sums_, times, active, busy = (frame.collect() for frame in wanted)  # at once takes more memory
     rows = sums_.join(times, on=_KEYS, how="left").with_columns(pl.col("time_ns").fill_null(0))
-    combined = _over_units(rows, busy, active, scope, trace)
+    combined = over_units(rows, busy, active, scope, trace)
     named = combined.join(labels, on="operator", how="left").with_columns(
         pl.coalesce("name", "event_name").alias("name")
     )
@@ -87,7 +102,24 @@ def top_operators(scope: Scope, trace: Trace, top: int = TOP) -> pl.DataFrame:
     return classify(chosen.group_by("window", maintain_order=True).head(top))
 
 
-def operator_labels(ops: pl.LazyFrame) -> tuple[pl.DataFrame, pl.LazyFrame]:
+def placed_ops(ops: pl.LazyFrame) -> pl.LazyFrame:
+    """Where operations stand in the module tree: op_id, name, path (their own, else their parent's; null: unknown), phase."""
+    parents = ops.select(parent_id="op_id", parent_path="module_path")
+    parents = parents.filter(pl.col("parent_path").is_not_null()).unique("parent_id")
+    return ops.join(parents, on="parent_id", how="left").select(
+        "op_id",
+        "name",
+        path=pl.coalesce("module_path", "parent_path"),
+        phase=pl.col("phase").cast(pl.String),
+    )
+
+
+def path_pattern(path: pl.Expr) -> pl.Expr:
+    """A module path with ``*`` for its numbers: ``layers.*.mlp``, ``BertLayer_*``."""
+    return path.str.replace_all(r"(^|[._])\d+\b", "${1}*")
+
+
+def operator_labels(ops: pl.LazyFrame) -> Labels:
     """Group operations into operators.
 
     Args:
@@ -97,19 +129,11 @@ def operator_labels(ops: pl.LazyFrame) -> tuple[pl.DataFrame, pl.LazyFrame]:
         Labels (operator int64, name, module, phase) and the operator of each op_id (op_id, operator).
     """
     keys = ["name", "path", "phase"]
-    parents = ops.select(parent_id="op_id", parent_path="module_path")
-    parents = parents.filter(pl.col("parent_path").is_not_null()).unique("parent_id")
-    placed = ops.join(parents, on="parent_id", how="left").select(
-        "op_id",
-        "name",
-        path=pl.coalesce("module_path", "parent_path").fill_null(""),
-        phase=pl.col("phase").cast(pl.String),
-    )
-    pattern = pl.col("path").str.replace_all(r"(^|\.)\d+\b", "${1}*")
+    placed = placed_ops(ops).with_columns(pl.col("path").fill_null(""))
     groups = (
         placed.group_by(keys)
         .agg()
-        .with_columns(pattern=pattern)
+        .with_columns(pattern=path_pattern(pl.col("path")))
         .group_by("name", "pattern", "phase")
         .agg("path")
         .sort("name", "pattern", "phase")
@@ -163,8 +187,9 @@ def _with_operator(scope: Scope, trace: Trace, numbers: pl.LazyFrame) -> pl.Lazy
     )
 
 
-def _active_by_resource(inside: pl.LazyFrame) -> pl.LazyFrame:
-    worker = (
+def worker() -> pl.Expr:
+    """What an event keeps busy: an engine's name, DMA, Collective, Issue, KERNEL or COPY; of ``with_adjusted_flops``."""
+    return (
         pl.when(pl.col("category") == "sync")
         .then(pl.lit("Issue"))
         .when("is_collective")
@@ -175,13 +200,33 @@ def _active_by_resource(inside: pl.LazyFrame) -> pl.LazyFrame:
         .then(pl.lit(KERNEL))
         .otherwise("resource")
     )
-    return covered_ns(inside.with_columns(worker=worker), [*_KEYS, "worker"], "busy_ns")
 
 
-def _over_units(
-    rows: pl.DataFrame, busy: pl.DataFrame, active: pl.DataFrame, scope: Scope, trace: Trace
+def _active_by_resource(inside: pl.LazyFrame) -> pl.LazyFrame:
+    return covered_ns(inside.with_columns(worker=worker()), [*_KEYS, "worker"], "busy_ns")
+
+
+def over_units(
+    rows: pl.DataFrame,
+    busy: pl.DataFrame,
+    active: pl.DataFrame,
+    scope: Scope,
+    trace: Trace,
+    more: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Means over the cores of each window; a core where an operator does not run counts as 0."""
+    """Means over the cores of each window; a core where an operator does not run counts as 0.
+
+    Args:
+        rows: by window, unit_id and operator: event_name, time_ns, adjusted_flops, hbm_bytes, dma_bytes, count, event_count, dma_count.
+        busy: by window, unit_id, operator and worker (``worker``): busy_ns.
+        active: by window and unit_id: active_ns.
+        scope: the units.
+        trace: they are of.
+        more: further columns of ``rows`` to take the mean of.
+
+    Returns:
+        One row a window and operator, as ``classify`` takes it.
+    """
     peaks = unit_peaks(scope, trace).join(
         scope.units.select("unit_id", "has_streams"), on="unit_id"
     )
@@ -203,7 +248,7 @@ def _over_units(
     memory_ns = pl.when(on_engines).then(
         memory_roofline_s(pl.col("hbm_bytes"), pl.col("dma_bytes")) * 1e9
     )
-    means = ["time_ns", "roofline_ns", "adjusted_flops", "hbm_bytes", "dma_bytes"]
+    means = ["time_ns", "roofline_ns", "adjusted_flops", "hbm_bytes", "dma_bytes", *more]
     combined = (
         rows.join(peaks, on="unit_id")
         .with_columns(roofline_ns=pl.max_horizontal(compute_ns, memory_ns))
