@@ -161,11 +161,27 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
     actives = [covered_ns(events, keys, name) for name, events in unions.items()]
     wanted = (sums, *actives, _model_flops(scope, trace))
     frames = [frame.collect() for frame in wanted]  # at once takes more memory
-    wide = scope.window_lengths().with_columns(total_time=pl.col("total_ns") / 1e9).drop("total_ns")
+    wide = scope.window_lengths()
     for frame in frames:
         wide = wide.join(frame, on=keys, how="left")
     in_seconds = [(pl.col(n).fill_null(0) / 1e9).alias(n) for n in unions]
-    counted = wide.with_columns(in_seconds).with_columns(pl.exclude(keys).fill_null(0))
+    return counted_units(wide.with_columns(in_seconds), scope, trace, measured)
+
+
+def counted_units(
+    sums: pl.DataFrame, scope: Scope, trace: Trace, measured: pl.DataFrame
+) -> pl.DataFrame:
+    """The sums of ``unit_counters`` (window, unit_id, total_ns, times in seconds), null where they are not known, with the peaks.
+
+    Args:
+        sums: one row a window and unit.
+        scope: whose units they are.
+        trace: what has the peaks.
+        measured: unit_id, has_flops, has_traffic.
+    """
+    keys = ["window", "unit_id"]
+    in_seconds = sums.with_columns(pl.col("total_ns") / 1e9).rename({"total_ns": "total_time"})
+    counted = in_seconds.with_columns(pl.exclude(keys).fill_null(0))
     return (
         counted.join(measured, on="unit_id", how="left")
         .with_columns(
@@ -187,15 +203,20 @@ def _measured(scope: Scope, trace: Trace) -> pl.DataFrame:
     Returns:
         unit_id, has_flops, has_traffic.
     """
-    known = pl.lit(trace.is_simulation or "imported" not in trace.manifest)
     is_compute = pl.col("category") == "compute"
     found = scope.events.group_by("unit_id").agg(
         has_flops=pl.col("flops").is_not_null().any() | ~is_compute.any(),
         has_traffic=(IS_DMA & pl.col("bytes").is_not_null()).any(),
     )
-    units = scope.units.select("unit_id", "has_streams").lazy()
+    return known_of(found.collect(), scope, trace)
+
+
+def known_of(found: pl.DataFrame, scope: Scope, trace: Trace) -> pl.DataFrame:
+    """``has_flops`` and ``has_traffic`` of every unit, from what its events have (the same columns)."""
+    known = pl.lit(trace.is_simulation or "imported" not in trace.manifest)
     return (
-        units.join(found, on="unit_id", how="left")
+        scope.units.select("unit_id", "has_streams")
+        .join(found, on="unit_id", how="left")
         .select(
             "unit_id",
             has_flops=pl.when("has_streams")
@@ -204,7 +225,6 @@ def _measured(scope: Scope, trace: Trace) -> pl.DataFrame:
             has_traffic=~pl.col("has_streams") & (known | pl.col("has_traffic")),
         )
         .with_columns(pl.exclude("unit_id").fill_null(False))
-        .collect()
     )
 
 
@@ -226,9 +246,22 @@ def unit_peaks(scope: Scope, trace: Trace) -> pl.DataFrame:
 
 
 def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
+    executions = scope.inside().filter(pl.col("op_id").is_not_null())
+    return model_flops(executions.select("window", "unit_id", "op_id", "step"), scope, trace)
+
+
+def model_flops(executions: pl.LazyFrame, scope: Scope, trace: Trace) -> pl.LazyFrame:
     """Each operation's model FLOPs once a step and rank, in the window that its step names (else where it starts).
 
     Cores that share a rank share its operations: each counts an equal part, one that repeats another too.
+
+    Args:
+        executions: window, unit_id, op_id, step of events with an operation, each at least once.
+        scope: whose windows they are.
+        trace: what has the operations.
+
+    Returns:
+        window, unit_id, model_flops.
     """
     flops = trace.ops.select("op_id", "model_flops").filter(pl.col("model_flops") > 0)
     owner = (
@@ -241,9 +274,8 @@ def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
         )
     )
     steps = scope.windows.lazy().select("window", "unit_id", window_step="step")
-    inside = scope.inside().filter(pl.col("op_id").is_not_null())
     once = (
-        inside.join(flops, on="op_id")
+        executions.join(flops, on="op_id")
         .join(steps, on=["window", "unit_id"])
         .filter(
             pl.col("window_step").is_null()

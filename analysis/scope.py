@@ -199,13 +199,15 @@ def scope_of(trace: Trace, clock_id: int, kinds: Collection[str]) -> Scope:
     lanes = _lanes(trace.tracks, clock_id, kinds)
     units = _units(trace, lanes)
     all_events = _events(trace, lanes)
-    seen = all_events.select(
-        first=pl.col("start_ns").min(),
-        last=pl.max_horizontal(pl.col("start_ns"), pl.col("end_ns")).max(),
-        unfinished=pl.col("end_ns").is_null().sum(),
-        negative=(pl.col("end_ns") < pl.col("start_ns")).sum(),
-    ).collect(engine="streaming")
-    first, last, unfinished, negative = seen.row(0)
+    first, last, unfinished, negative = (
+        trace.survey.filter(pl.col("track_id").is_in(lanes["track_id"].implode()))
+        .select(
+            pl.col("work_first_ns").min(),
+            pl.col("work_last_ns").max(),
+            pl.col("unfinished", "negative").sum(),
+        )
+        .row(0)
+    )
     span = None if first is None else (int(first), int(last))
     windows, notes = _windows(trace.steps, clock_id, units, span)
     if unfinished:

@@ -90,5 +90,11 @@ def idle_by_reason(scope: Scope) -> pl.DataFrame:
     keys = ["window", "unit_id", "resource", "reason"]
     length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns")
     idle = scope.in_windows(idle_gaps(scope)).group_by(keys).agg(length).collect()
+    return of_reasons(idle, scope)
+
+
+def of_reasons(idle: pl.DataFrame, scope: Scope) -> pl.DataFrame:
+    """What ``idle_by_reason`` returns, from window, unit_id, resource, reason and idle_ns."""
+    keys = ["window", "unit_id", "resource", "reason"]
     tracks = scope.lanes.group_by("unit_id", "resource").agg(pl.len().alias("tracks"))
     return idle.filter(pl.col("idle_ns") > 0).join(tracks, on=["unit_id", "resource"]).sort(keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,13 @@ class Trace:
     def is_simulation(self) -> bool:
         """Whether the device events come from the emulator."""
         return bool(self.manifest.get("is_simulation", False))
+
+    @cached_property
+    def survey(self) -> pl.DataFrame:
+        """What lies on each track (``survey.survey``): read once."""
+        from trnprof.tracer.survey import survey  # here: it imports Trace
+
+        return survey(self)
 
     def validate(self) -> list[Problem]:
         """Everything that is wrong with the trace: what opening met, and what reading every row finds."""
