@@ -86,7 +86,7 @@ class Screen:
         return found.select(*_UNIT, "op_id", "step").unique().collect().lazy()
 
     def counters(self) -> pl.DataFrame:
-        """As ``metrics.unit_counters``."""
+        """Counters of each unit in each window: ``metrics.counted_units``."""
         lengths = self.scope.window_lengths()
         times = {"total_active_time": "active_ns", "dma_active_time": "dma_active_ns", "dma_transfer_time": "dma_transfer_ns",
                  "cc_op_active_time": "cc_op_active_ns", "cc_op_time": "cc_op_ns"}  # fmt: skip
@@ -117,7 +117,7 @@ class Screen:
         return of_resources(self._by_window("resources", ["resource"], sums), self.scope)
 
     def waits(self) -> pl.DataFrame:
-        """As ``waits.idle_by_reason``."""
+        """Idle time of each resource in each window, by reason: ``waits.of_reasons``."""
         found = self._by_window("idle", ["resource", "reason"], ["idle_ns"])
         return of_reasons(found, self.scope)
 
@@ -134,7 +134,7 @@ class Screen:
         return joined.with_columns(idle=pl.col("total_ns") - pl.sum_horizontal(PARTS[:-1])).sort(_UNIT)  # fmt: skip
 
     def phases(self) -> pl.DataFrame:
-        """As ``phases.step_phases``."""
+        """The partition of each unit in each window by phase: window, unit_id, total_ns and an int64 column (ns) a phase of PHASES."""
         upto = [f"phase_{number}_ns" for number in range(2 * len(WORKING))]
         own = [
             pl.col(name) - (pl.col(before) if before else 0)
@@ -187,7 +187,7 @@ class Screen:
         return counts.collect()
 
     def forms(self) -> dict[int, dict[str, Any]]:
-        """As ``optimizer.optimizer_forms``."""
+        """What the optimizer is made of, by window: ``optimizer.forms_of``."""
         update = self.labels.filter(
             (pl.col("phase") == "optimizer") & ~pl.col("name").is_in(STATE)
         ).select("operator", op_name="name")

@@ -18,7 +18,6 @@ from trnprof.analysis import sweep_kernel as kernel
 from trnprof.analysis.cells import Grid, Piece
 from trnprof.analysis.metrics import IS_COLLECTIVE, IS_DMA, IS_MATMUL_ENGINE
 from trnprof.analysis.operators import COPY, KERNEL
-from trnprof.analysis.phases import WORKING
 from trnprof.analysis.waits import NONE_AFTER, UNKNOWN
 from trnprof.tracer.schema import WAIT_REASONS
 
@@ -67,15 +66,35 @@ def sweep(piece: Piece, facts: Facts) -> dict[str, pl.DataFrame]:
         counts: unit_id (of ranks), step, label (compute, collective, move), events.
     """
     lanes = _lanes(piece)
-    read = _read(piece, lanes)
-    events = _columns(read, lanes, piece.grid, facts)
-    in_order = _order(events["unit"], events["start_ns"], events["end_ns"])
-    found = _of_units(piece, events, in_order, read["name"], facts)
+    events = _events(_read(piece, lanes), lanes, piece.grid, facts)
+    in_order = _order(events.column["unit"], events.column["start_ns"], events.column["end_ns"])
+    found = _of_units(piece.grid, events, in_order, facts)
     same = lanes["unit"].equals(lanes["rank_unit"]) and piece.grid.cells["start_ns"].equals(
         piece.ranks.cells["start_ns"]
     )
-    ranks = in_order if same else _order(events["rank_unit"], events["start_ns"], events["end_ns"])
-    return found | _of_ranks(piece.ranks, events, ranks)
+    if not same:
+        rank_units = lanes["rank_unit"].to_numpy()[events.kinds["lane"]][events.column["kind"]]
+        in_order = _order(rank_units, events.column["start_ns"], events.column["end_ns"])
+    return found | _of_ranks(piece.ranks, lanes, events, in_order)
+
+
+@dataclass(frozen=True)
+class _Events:
+    """The events of a piece as arrays.
+
+    Attributes:
+        column: one array a column, int[n] or float[n], in order of rows: start_ns, end_ns, op, step, kind, unit, flag, flops, bytes, dtype, reason.
+        kinds: by what an event can be on each lane: level, worker, is_dma, is_collective, is_matmul, lane, resource_number.
+        factors: float64[dtypes], of ``dtype``.
+        reasons: int8[codes], of ``reason``.
+        names: of the events.
+    """
+
+    column: Mapping[str, NDArray[Any]]
+    kinds: Mapping[str, NDArray[Any]]
+    factors: NDArray[np.float64]
+    reasons: NDArray[np.int8]
+    names: pl.Series
 
 
 def _lanes(piece: Piece) -> pl.DataFrame:
@@ -115,39 +134,30 @@ def _read(piece: Piece, lanes: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _columns(
-    read: pl.DataFrame, lanes: pl.DataFrame, grid: Grid, facts: Facts
-) -> dict[str, NDArray[Any]]:
-    """Everything that the kernels want to know of each event, in order of rows."""
+def _events(read: pl.DataFrame, lanes: pl.DataFrame, grid: Grid, facts: Facts) -> _Events:
     codes = {name: _Coded(read[name]) for name in _CODED}
     categories = codes["category"]
     tracks = lanes["track_id"].to_numpy()
     of_track = np.zeros(int(tracks.max()) + 1, np.int32)
     of_track[tracks] = np.arange(len(tracks))
     lane = of_track[read["track_id"].to_numpy()]
-    kinds = _kinds(lanes, categories.texts, _workers(grid))
-    at = lane * len(categories.texts) + categories.codes
-    is_dma = kinds["is_dma"].to_numpy().astype(np.int8)[at]
-    reads, writes = (
-        codes[n].valued(lambda t: t == "hbm", np.bool_) for n in ("source_memory", "target_memory")
-    )
+    flag = read["is_transpose"].to_numpy().astype(np.int8)
+    for bit, name in ((2, "source_memory"), (4, "target_memory")):
+        flag |= codes[name].values(lambda t: t == "hbm", np.int8)[codes[name].codes] * np.int8(bit)
     unknown = REASONS.index(UNKNOWN)
     numbers = {reason: number for number, reason in enumerate(REASONS)}
-    return {
-        "start_ns": read["start_ns"].to_numpy(),
-        "end_ns": read["end_ns"].to_numpy(),
-        "op": read["op"].to_numpy(),
-        "step": read["step"].to_numpy(),
-        "lane": lane,
-        **{n: lanes[n].to_numpy().astype(np.int32)[lane] for n in ("unit", "rank_unit", "resource_number")},
-        **{n: kinds[n].to_numpy().astype(np.int8)[at] for n in ("level", "worker", "is_collective")},
-        "is_dma": is_dma,
-        "flag": read["is_transpose"].to_numpy() + np.int8(2) * reads + np.int8(4) * writes,
-        "flops": np.where(kinds["is_matmul"].to_numpy()[at], read["flops"].to_numpy(), 0.0),
-        "factor": codes["dtype"].valued(lambda t: facts.flops_factors.get((t or "").lower(), 1.0), np.float64),
-        "payload": np.where(is_dma > 0, read["bytes"].to_numpy(), 0).astype(np.float64),
-        "reason": codes["wait_reason"].valued(lambda t: numbers.get(t or "", unknown), np.int8),
-    }  # fmt: skip
+    column = {n: read[n].to_numpy() for n in ("start_ns", "end_ns", "op", "step", "flops", "bytes")}
+    column |= {
+        "kind": lane * np.int32(len(categories.texts)) + categories.codes,
+        "unit": lanes["unit"].to_numpy()[lane],
+        "flag": flag,
+        "dtype": codes["dtype"].codes,
+        "reason": codes["wait_reason"].codes,
+    }
+    kinds = {s.name: s.to_numpy() for s in _kinds(lanes, categories.texts, _workers(grid))}
+    factors = codes["dtype"].values(lambda t: facts.flops_factors.get((t or "").lower(), 1.0), np.float64)  # fmt: skip
+    reasons = codes["wait_reason"].values(lambda t: numbers.get(t or "", unknown), np.int8)
+    return _Events(column, kinds, factors, reasons, read["name"])
 
 
 class _Coded:
@@ -165,18 +175,18 @@ class _Coded:
             table[missing if text is None else int(code)] = ordinal
         self.codes: NDArray[np.int32] = table[rows.fill_null(missing).to_numpy()]
 
-    def valued(self, function: Callable[[str | None], Any], dtype: type) -> NDArray[Any]:
-        """A value of each row, from its text."""
-        values: NDArray[Any] = np.array([function(text) for text in self.texts], dtype)
-        return values[self.codes] if len(values) else np.empty(0, dtype)
+    def values(self, function: Callable[[str | None], Any], dtype: type) -> NDArray[Any]:
+        """A value of each code, from its text."""
+        found: NDArray[Any] = np.array([function(text) for text in self.texts], dtype)
+        return found
 
 
 def _kinds(
     lanes: pl.DataFrame, categories: Sequence[str | None], workers: Sequence[str]
 ) -> pl.DataFrame:
-    """What an event of each category is on each lane, lane by lane: level, worker, is_dma, is_collective, is_matmul."""
+    """What an event of each category is on each lane, lane by lane: as ``_Events.kinds`` has it."""
     category = pl.DataFrame({"category": categories}, schema={"category": pl.String})
-    pairs = lanes.select("lane", "kind", "resource").join(
+    pairs = lanes.select("lane", "kind", "resource", "resource_number").join(
         category, how="cross", maintain_order="left_right"
     )
     moves = IS_DMA | (pl.col("category") == "sync")
@@ -188,12 +198,14 @@ def _kinds(
         .when(stream).then(pl.lit(KERNEL))
         .otherwise("resource")
     )  # fmt: skip
+    small = pl.Int8
     return pairs.select(
-        level=pl.when(IS_COLLECTIVE).then(1).when(moves).then(2).otherwise(0),
-        worker=worker.replace_strict(workers, range(len(workers)), return_dtype=pl.Int8),
-        is_dma=IS_DMA.fill_null(False),
-        is_collective=IS_COLLECTIVE.fill_null(False),
-        is_matmul=IS_MATMUL_ENGINE,
+        pl.col("lane", "resource_number").cast(pl.Int32),
+        level=pl.when(IS_COLLECTIVE).then(1).when(moves).then(2).otherwise(0).cast(small),
+        worker=worker.replace_strict(workers, range(len(workers)), return_dtype=small),
+        is_dma=IS_DMA.fill_null(False).cast(small),
+        is_collective=IS_COLLECTIVE.fill_null(False).cast(small),
+        is_matmul=IS_MATMUL_ENGINE.cast(small),
     )
 
 
@@ -268,29 +280,26 @@ def _cell_arrays(grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.int64], NDAr
     )  # type: ignore[return-value]
 
 
-def _of_units(
-    piece: Piece, column: Mapping[str, NDArray[Any]], order: _Order, names: pl.Series, facts: Facts
-) -> dict[str, pl.DataFrame]:
-    grid = piece.grid
+def _of_units(grid: Grid, events: _Events, order: _Order, facts: Facts) -> dict[str, pl.DataFrame]:
+    column, kinds = events.column, events.kinds
     ids = _unit_ids(grid)
     unit_events = _unit_events(order, ids.height)
     unit_cells, cell_starts, cell_ends = _cell_arrays(grid)
-    operators, own_names = _operators(column["op"], names, facts)
-    phases = _looked_up(facts.phases, column["op"], len(WORKING) - 1)
-    phase_levels = (np.where(column["level"] == 0, 0, len(WORKING)) + phases).astype(np.int8)
+    own, own_names = _own_operators(column["op"], events.names, facts)
     resources = _resources(grid)
     resource_count = int(resources["resource_number"].max()) + 1  # type: ignore[arg-type]
     workers = _workers(grid)
     op_count = int(column["op"].max()) + 1 if len(order.rows) else 0
     counters, by_resource, covered, keys, busy, sums, runs, summed = kernel.unit_sums(
-        order.rows, column["start_ns"], column["end_ns"], column["resource_number"], column["level"], phase_levels, column["is_dma"],
-        column["is_collective"], column["flag"], column["flops"], column["factor"], column["payload"], operators, column["worker"],
-        column["op"], column["step"], unit_events, unit_cells, cell_starts, cell_ends,
+        order.rows, column["start_ns"], column["end_ns"], column["kind"], column["flag"], column["flops"], column["bytes"],
+        column["dtype"], column["op"], own, column["step"], kinds["level"], kinds["worker"], kinds["resource_number"],
+        kinds["is_dma"], kinds["is_collective"], kinds["is_matmul"], events.factors, facts.operators, facts.phases,
+        unit_events, unit_cells, cell_starts, cell_ends,
         resource_count, facts.operator_count + len(own_names), len(workers), op_count,
     )  # fmt: skip
-    idle, host_gaps = _idle(grid, ids, order.rows, column, unit_events, resource_count)
+    idle, host_gaps = _idle(grid, ids, order.rows, events, unit_events, resource_count)
     cell = grid.cells["cell"].to_numpy()
-    host_ns = _host_ns(column, host_gaps, ids.height, (unit_cells, cell_starts, cell_ends))
+    host_ns = _host_ns(events, host_gaps, ids.height, (unit_cells, cell_starts, cell_ends))
     cells = pl.DataFrame(
         {"cell": cell}
         | {n: counters[:, i] for i, n in enumerate(COUNTERS)}
@@ -307,54 +316,50 @@ def _of_units(
     }
 
 
-def _looked_up(table: NDArray[Any], ops: NDArray[np.int64], default: int) -> NDArray[Any]:
-    """The value of each operation, ``default`` where there is none."""
-    known = (ops >= 0) & (ops < len(table))
-    if not len(table):
-        return np.full(len(ops), default, table.dtype)
-    return np.where(known, table[np.where(known, ops, 0)], np.array(default, table.dtype))
-
-
-def _operators(
+def _own_operators(
     ops: NDArray[np.int64], event_names: pl.Series, facts: Facts
 ) -> tuple[NDArray[np.int32], list[str]]:
-    """The operator of each event; those without get numbers from ``operator_count`` on, one a name."""
-    found = _looked_up(facts.operators, ops, -1)
-    without = np.flatnonzero(found < 0)
+    """The operator of each event whose operation has none, from ``operator_count`` on, one a name; empty if there are no such events."""
+    known = (ops >= 0) & (ops < len(facts.operators))
+    if len(facts.operators):
+        known &= facts.operators[np.where(known, ops, 0)] >= 0
+    without = np.flatnonzero(~known)
     if not len(without):
-        return found, []
+        return np.empty(0, np.int32), []
     names = event_names.gather(without).cast(pl.Categorical)
     codes = names.to_physical()
     distinct = codes.unique().sort()
-    place = np.searchsorted(distinct.to_numpy(), codes.to_numpy())
-    found = found.copy()
-    found[without] = facts.operator_count + place
+    own = np.zeros(len(ops), np.int32)
+    own[without] = facts.operator_count + np.searchsorted(distinct.to_numpy(), codes.to_numpy())
     texts = pl.DataFrame({"code": codes, "name": names}).unique("code").sort("code")["name"]
-    return found, texts.cast(pl.String).to_list()
+    return own, texts.cast(pl.String).to_list()
 
 
 def _idle(
     grid: Grid,
     ids: pl.DataFrame,
     rows: NDArray[np.int64],
-    column: Mapping[str, NDArray[Any]],
+    events: _Events,
     unit_events: NDArray[np.int64],
     resource_count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     steps = grid.steps.join(ids.with_row_index("number"), on="unit_id").sort("number", "start_ns", "end_ns")  # fmt: skip
     numbers = _numbered(grid).join(_resource_numbers(grid), on="track_id")
     lanes = grid.lanes.select("track_id").join(numbers, on="track_id").sort("track_id")
-    found: tuple[NDArray[np.int64], NDArray[np.int64]] = kernel.idle_sums(
-        rows, column["start_ns"], column["end_ns"], column["lane"], column["reason"], unit_events, *_cell_arrays(grid),
-        np.searchsorted(steps["number"].to_numpy(), np.arange(ids.height + 1)).astype(np.int64), steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy(),
-        lanes["number"].to_numpy(), lanes["resource_number"].to_numpy(), resource_count, len(REASONS),
-        REASONS.index(NONE_AFTER), REASONS.index("host"),
+    step_offsets = np.searchsorted(steps["number"].to_numpy(), np.arange(ids.height + 1))
+    column = events.column
+    cells, cell_starts, cell_ends = _cell_arrays(grid)
+    return kernel.idle_sums(
+        rows, column["start_ns"], column["end_ns"], column["kind"], column["reason"], events.kinds["lane"], events.reasons,
+        unit_events, cells, cell_starts, cell_ends,
+        step_offsets, steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy(),
+        lanes["number"].to_numpy(), lanes["resource_number"].to_numpy(),
+        resource_count, len(REASONS), REASONS.index(NONE_AFTER), REASONS.index("host"),
     )  # fmt: skip
-    return found
 
 
 def _host_ns(
-    column: Mapping[str, NDArray[Any]],
+    events: _Events,
     gaps: NDArray[np.int64],
     units: int,
     cells: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
@@ -363,13 +368,14 @@ def _host_ns(
     if not len(gaps):
         return np.zeros(len(cells[1]), np.int64)
     unit, start, end = (
-        np.concatenate([column[n], gaps[:, i]])
+        np.concatenate([events.column[n], gaps[:, i]])
         for i, n in enumerate(("unit", "start_ns", "end_ns"))
     )
-    level = np.repeat(np.array([0, 1], np.int8), [len(column["unit"]), len(gaps)])
+    kind = np.repeat(np.array([0, 1], np.int32), [len(events.names), len(gaps)])
+    levels = np.array([0, 1], np.int8)
     order = _order(unit.astype(np.int32), start, end)
     found, _ = kernel.level_sums(
-        order.rows, start, end, level, _unit_events(order, units), *cells, 2
+        order.rows, start, end, kind, levels, _unit_events(order, units), *cells, 2
     )
     difference: NDArray[np.int64] = found[:, 1] - found[:, 0]
     return difference
@@ -444,25 +450,28 @@ def _executions(cell: NDArray[np.int64], runs: NDArray[np.int64]) -> pl.DataFram
 
 
 def _of_ranks(
-    grid: Grid, column: Mapping[str, NDArray[Any]], order: _Order
+    grid: Grid, lanes: pl.DataFrame, events: _Events, order: _Order
 ) -> dict[str, pl.DataFrame]:
+    column = events.column
     ids = _unit_ids(grid)
+    levels = events.kinds["level"]
     found, begun = kernel.level_sums(
-        order.rows, column["start_ns"], column["end_ns"], column["level"], _unit_events(order, ids.height),
+        order.rows, column["start_ns"], column["end_ns"], column["kind"], levels, _unit_events(order, ids.height),
         *_cell_arrays(grid), kernel.LEVELS,
     )  # fmt: skip
     names = ("compute_ns", "with_collectives_ns", "active_ns", "communication_ns")
+    rank_of = lanes["rank_unit"].to_numpy()[events.kinds["lane"]]
+    label = pl.Series("label", list(LEVELS)).gather(levels)
+    of_kind = pl.DataFrame({"rank_unit": rank_of, "label": label}).with_row_index("kind").with_columns(pl.col("kind").cast(pl.Int32))  # fmt: skip
     counted = (
-        pl.DataFrame({n: column[n] for n in ("rank_unit", "step", "level")})
-        .group_by("rank_unit", "step", "level")
+        pl.DataFrame({n: column[n] for n in ("kind", "step")})
+        .group_by("kind", "step")
         .agg(events=pl.len().cast(pl.Int64))
+        .join(of_kind, on="kind")
         .join(ids.with_row_index("rank_unit").with_columns(pl.col("rank_unit").cast(pl.Int32)), on="rank_unit")
-        .select(
-            "unit_id",
-            "events",
-            pl.col("level").replace_strict(range(3), LEVELS, return_dtype=pl.String).alias("label"),
-            step=pl.when(pl.col("step") > kernel.NO_STEP).then("step"),
-        )
+        .group_by("unit_id", "step", "label")
+        .agg(pl.col("events").sum())
+        .with_columns(step=pl.when(pl.col("step") > kernel.NO_STEP).then("step"))
     )  # fmt: skip
     return {
         "ranks": pl.DataFrame(

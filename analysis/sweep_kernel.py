@@ -18,6 +18,7 @@ I8 = NDArray[np.int8]
 F64 = NDArray[np.float64]
 
 LEVELS, PHASE_LEVELS = 3, 8
+LAST_PHASE = PHASE_LEVELS // 2 - 1
 COUNTERS = 11
 """Columns of ``counters``: FLOPs (all, transposes, adjusted, adjusted transposes), HBM bytes (read, written), DMA (count, bytes, ns), collectives (count, ns)."""
 OPERATOR_SUMS = 7
@@ -27,7 +28,7 @@ NO_STEP = -(2**31)
 
 @compiled
 def level_sums(
-    order: I64, starts: I64, ends: I64, levels: I8, unit_events: I64, unit_cells: I64, cell_starts: I64, cell_ends: I64, count: int
+    order: I64, starts: I64, ends: I64, kinds: I32, kind_levels: I8, unit_events: I64, unit_cells: I64, cell_starts: I64, cell_ends: I64, count: int
 ) -> tuple[I64, I64]:  # fmt: skip
     """What each cell is covered for by the levels up to each, and how many events of each level start in it.
 
@@ -35,7 +36,8 @@ def level_sums(
         order: int64[n], rows of events by unit and start.
         starts: int64[n], of events.
         ends: int64[n].
-        levels: int8[n], below ``count``.
+        kinds: int32[n], index into the next one.
+        kind_levels: int8[k], below ``count``.
         unit_events: int64[u + 1], where the events of each unit begin in ``order``.
         unit_cells: int64[u + 1], where its cells begin.
         cell_starts: int64[c].
@@ -70,7 +72,7 @@ def level_sums(
                 start, end, level = (
                     max(starts[event], begin),
                     min(ends[event], until),
-                    levels[event],
+                    kind_levels[kinds[event]],
                 )
                 if starts[event] >= begin:
                     begun[cell, level] += 1
@@ -86,8 +88,9 @@ def level_sums(
 
 @compiled
 def unit_sums(
-    order: I64, starts: I64, ends: I64, resources: I32, levels: I8, phase_levels: I8, is_dma: I8, is_collective: I8, flags: I8,
-    flops: F64, factors: F64, payloads: F64, operators: I32, workers: I8, ops: I64, steps: I32,
+    order: I64, starts: I64, ends: I64, kinds: I32, flags: I8, flops: F64, payloads: I64, dtypes: I32, ops: I64, own: I32, steps: I32,
+    kind_levels: I8, kind_workers: I8, kind_resources: I32, kind_dma: I8, kind_collective: I8, kind_matmul: I8,
+    dtype_factors: F64, op_operators: I32, op_phases: I8,
     unit_events: I64, unit_cells: I64, cell_starts: I64, cell_ends: I64,
     resource_count: int, operator_count: int, worker_count: int, op_count: int,
 ) -> tuple[F64, I64, I64, I64, I64, F64, I64, I64]:  # fmt: skip
@@ -97,19 +100,23 @@ def unit_sums(
         order: int64[n], rows of events by unit and start.
         starts: int64[n], of events.
         ends: int64[n].
-        resources: int32[n], ordinal within the unit.
-        levels: int8[n]: 0 computes, 1 communicates, 2 moves data.
-        phase_levels: int8[n], of PHASE_LEVELS.
-        is_dma: int8[n].
-        is_collective: int8[n].
+        kinds: int32[n], what it is on which lane, index into what begins with ``kind_``.
         flags: int8[n]: 1 a transpose, 2 reads HBM, 4 writes it.
-        flops: float64[n], of matmuls.
-        factors: float64[n], BF16-equivalents of one FLOP.
-        payloads: float64[n], bytes of a DMA.
-        operators: int32[n], below ``operator_count``.
-        workers: int8[n], below ``worker_count``.
+        flops: float64[n].
+        payloads: int64[n], bytes.
+        dtypes: int32[n], index into ``dtype_factors``.
         ops: int64[n], below ``op_count``; below 0 where there is none.
+        own: int32[n], the operator of an event whose operation has none; empty: all have.
         steps: int32[n], NO_STEP where there is none.
+        kind_levels: int8[k]: 0 computes, 1 communicates, 2 moves data.
+        kind_workers: int8[k], below ``worker_count``.
+        kind_resources: int32[k], ordinal within the unit.
+        kind_dma: int8[k].
+        kind_collective: int8[k].
+        kind_matmul: int8[k], whether FLOPs are those of matmuls.
+        dtype_factors: float64[d], BF16-equivalents of one FLOP.
+        op_operators: int32[o], below ``operator_count``; below 0 where there is none.
+        op_phases: int8[o], ordinal of the phase; the last one is that of events without operation.
         unit_events: int64[u + 1], where the events of each unit begin in ``order``.
         unit_cells: int64[u + 1], where its cells begin.
         cell_starts: int64[c].
@@ -172,8 +179,17 @@ def unit_sums(
                 share = length / whole if whole > 0 else 1.0
                 begins = 1 if starts[event] >= begin else 0
                 summed[cell] += length
-                flop, payload = flops[event] * share, payloads[event] * share
-                adjusted = flop * factors[event]
+                kind = kinds[event]
+                level, is_dma = kind_levels[kind], kind_dma[kind]
+                flop = flops[event] * share if kind_matmul[kind] else 0.0
+                payload = payloads[event] * share if is_dma else 0.0
+                adjusted = flop * dtype_factors[dtypes[event]]
+                op = ops[event]
+                phase, operator = LAST_PHASE, -1
+                if 0 <= op < len(op_operators):
+                    phase, operator = op_phases[op], op_operators[op]
+                if operator < 0:
+                    operator = own[event]
                 flag = flags[event]
                 read = payload if flag & 2 else 0.0
                 written = payload if flag & 4 else 0.0
@@ -185,33 +201,33 @@ def unit_sums(
                 counters[cell, 4] += read
                 counters[cell, 5] += written
                 counters[cell, 7] += payload
-                if is_dma[event]:
+                if is_dma:
                     counters[cell, 6] += begins
                     counters[cell, 8] += length
-                if is_collective[event]:
+                if kind_collective[kind]:
                     counters[cell, 9] += begins
                     counters[cell, 10] += length
-                resource = resources[event]
+                resource = kind_resources[kind]
                 by_resource[cell, resource, 0] += begins
                 by_resource[cell, resource, 1] += length
                 if end > resource_reach[resource]:
                     by_resource[cell, resource, 2] += end - max(start, resource_reach[resource])
                     resource_reach[resource] = end
-                for number in range(levels[event], LEVELS):
+                for number in range(level, LEVELS):
                     if end > reach[number]:
                         covered[cell, number] += end - max(start, reach[number])
                         reach[number] = end
-                if is_dma[event] and end > reach[LEVELS]:
+                if is_dma and end > reach[LEVELS]:
                     covered[cell, LEVELS] += end - max(start, reach[LEVELS])
                     reach[LEVELS] = end
-                if is_collective[event] and end > reach[LEVELS + 1]:
+                if kind_collective[kind] and end > reach[LEVELS + 1]:
                     covered[cell, LEVELS + 1] += end - max(start, reach[LEVELS + 1])
                     reach[LEVELS + 1] = end
-                for number in range(LEVELS + 2 + phase_levels[event], unions):
+                first_phase = LEVELS + 2 + phase + (0 if level == 0 else PHASE_LEVELS // 2)
+                for number in range(first_phase, unions):
                     if end > reach[number]:
                         covered[cell, number] += end - max(start, reach[number])
                         reach[number] = end
-                operator = operators[event]
                 row = row_of[operator]
                 if row < 0 or keys[row, 0] != cell:
                     if rows == room:
@@ -234,16 +250,15 @@ def unit_sums(
                 sums[row, 2] += read + written
                 sums[row, 3] += payload
                 sums[row, 6] += length
-                if is_dma[event]:
+                if is_dma:
                     sums[row, 4] += begins
                 if end > row_reach[row]:
                     sums[row, 5] += end - max(start, row_reach[row])
                     row_reach[row] = end
-                worker = workers[event]
+                worker = kind_workers[kind]
                 if end > worker_reach[row, worker]:
                     busy[row, worker] += end - max(start, worker_reach[row, worker])
                     worker_reach[row, worker] = end
-                op = ops[event]
                 if op >= 0 and (op_cell[op] != cell or op_step[op] != steps[event]):
                     op_cell[op], op_step[op] = cell, steps[event]
                     if run_count == len(runs):
@@ -269,7 +284,7 @@ def _grown_floats(rows: F64) -> F64:
 
 @compiled
 def idle_sums(
-    order: I64, starts: I64, ends: I64, lanes: I32, reasons: I8, unit_events: I64, unit_cells: I64, cell_starts: I64, cell_ends: I64,
+    order: I64, starts: I64, ends: I64, kinds: I32, reasons: I32, kind_lanes: I32, reason_of: I8, unit_events: I64, unit_cells: I64, cell_starts: I64, cell_ends: I64,
     unit_steps: I64, step_starts: I64, step_ends: I64, lane_units: I32, lane_resources: I32,
     resource_count: int, reason_count: int, none_after: int, host: int,
 ) -> tuple[I64, I64]:  # fmt: skip
@@ -279,8 +294,10 @@ def idle_sums(
         order: int64[n], rows of events by unit, start and end.
         starts: int64[n], of events.
         ends: int64[n].
-        lanes: int32[n], ordinal of the lane.
-        reasons: int8[n], why the lane idled before it.
+        kinds: int32[n], index into ``kind_lanes``.
+        reasons: int32[n], why the lane idled before it, index into ``reason_of``.
+        kind_lanes: int32[k], ordinal of the lane.
+        reason_of: int8[w], ordinal of the reason.
         unit_events: int64[u + 1], where the events of each unit begin in ``order``.
         unit_cells: int64[u + 1], where its cells begin.
         cell_starts: int64[c], touching within a unit.
@@ -308,7 +325,7 @@ def idle_sums(
         first, last = unit_cells[unit], unit_cells[unit + 1]
         for at in range(unit_events[unit], unit_events[unit + 1]):
             event = order[at]
-            start, lane = starts[event], lanes[event]
+            start, lane, reason = starts[event], kind_lanes[kinds[event]], reason_of[reasons[event]]
             while step + 1 < last_step and step_starts[step + 1] <= start:
                 step += 1
             boundary = earliest
@@ -319,8 +336,8 @@ def idle_sums(
             boundary = min(max(boundary, idle_from), until)
             resource = lane_resources[lane]
             _charge(idle, cell_starts, cell_ends, first, last, resource, none_after, idle_from, boundary)  # fmt: skip
-            _charge(idle, cell_starts, cell_ends, first, last, resource, reasons[event], boundary, start)  # fmt: skip
-            if reasons[event] == host and start > boundary:
+            _charge(idle, cell_starts, cell_ends, first, last, resource, reason, boundary, start)  # fmt: skip
+            if reason == host and start > boundary:
                 if count == len(found):
                     found = _grown(found)
                 found[count, 0], found[count, 1], found[count, 2] = unit, boundary, start

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from tests.analysis.traces import DMA0, SYNC, TENSOR, VECTOR, build, core_tracks, event, step
 
 from trnprof.analysis.ranks import rank_breakdown, rank_rows
+from trnprof.analysis.scope import device_scope
+from trnprof.analysis.screen import screen_of
 from trnprof.tracer.reader import Trace
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -191,7 +194,13 @@ def test_against_sets_of_instants(
         for rank, stream, start, length, category, number in drawn
     ]
     steps = [step(i, a, a + n, rank=0) for i, (a, n) in enumerate(bounds)]
-    found = rank_breakdown(build(rows, tracks=gpu_tracks(3), steps=steps))
+    trace = build(rows, tracks=gpu_tracks(3), steps=steps)
+    found = rank_breakdown(trace)
+    scope = device_scope(trace)
+    if scope is not None:
+        swept = screen_of(trace, scope, piece_events=1).ranks_broken_down()
+        for ours, theirs in ((swept.whole, found.whole), (swept.steps, found.steps)):
+            assert_frame_equal(ours, theirs, check_dtypes=False)
     by_unit = {
         u["unit"]: [r for r in rows if r["track_id"] // 100 == u["rank"]]
         for u in found.units.to_dicts()
