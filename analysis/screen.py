@@ -282,18 +282,24 @@ def screen_of(
         mapper: what runs the map step.
         piece_events: about how many events a piece has.
     """
-    grid = grid_of(scope.lanes, scope.windows)
-    lanes, units = rank_lanes(trace.tracks)
-    same = set(lanes["track_id"]) == set(scope.lanes["track_id"])
-    ranks = _rank_grid(lanes, rank_windows(trace.steps, units)) if same else None
-    events = dict(trace.survey.select("track_id", "work").iter_rows())
+    grid, ranks, events = grids_of(trace, scope)
     labels, facts = facts_of(trace)
     pieces = pieces_of(trace, grid, ranks or grid, events, piece_events)
     parts = list(mapper(sweep, pieces, facts))
     frames = {
         name: pl.concat([part[name] for part in parts]) for name in (parts[0] if parts else ())
     }
+    _, units = rank_lanes(trace.tracks)
     return Screen(trace, scope, grid, ranks, units, labels, frames)
+
+
+def grids_of(trace: Trace, scope: Scope) -> tuple[Grid, Grid | None, dict[int, int]]:
+    """The cells of the scope's units, those of its ranks (None: they have other device tracks too), and how many events each track has."""
+    grid = grid_of(scope.lanes, scope.windows)
+    lanes, units = rank_lanes(trace.tracks)
+    same = set(lanes["track_id"]) == set(scope.lanes["track_id"])
+    ranks = _rank_grid(lanes, rank_windows(trace.steps, units)) if same else None
+    return grid, ranks, dict(trace.survey.select("track_id", "work").iter_rows())
 
 
 def facts_of(trace: Trace) -> tuple[pl.DataFrame, Facts]:

@@ -461,10 +461,18 @@ def _of_ranks(
     )  # fmt: skip
     names = ("compute_ns", "with_collectives_ns", "active_ns", "communication_ns")
     rank_of = lanes["rank_unit"].to_numpy()[events.kinds["lane"]]
+    # what begins in another piece is counted there
+    span = grid.cells.group_by("unit_id").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    begin, until = (
+        ids.join(span, on="unit_id", how="left", maintain_order="left")[n].to_numpy()
+        for n in ("start_ns", "end_ns")
+    )
+    unit, starts = rank_of[column["kind"]], column["start_ns"]
+    own = (starts >= begin[unit]) & (starts < until[unit])
     label = pl.Series("label", list(LEVELS)).gather(levels)
     of_kind = pl.DataFrame({"rank_unit": rank_of, "label": label}).with_row_index("kind").with_columns(pl.col("kind").cast(pl.Int32))  # fmt: skip
     counted = (
-        pl.DataFrame({n: column[n] for n in ("kind", "step")})
+        pl.DataFrame({n: column[n][own] for n in ("kind", "step")})
         .group_by("kind", "step")
         .agg(events=pl.len().cast(pl.Int64))
         .join(of_kind, on="kind")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from trnprof.tracer.reader import Trace
 
 if TYPE_CHECKING:
     from trnprof.analysis.charts.chart import Chart
+    from trnprof.analysis.mapping import Mapper
     from trnprof.analysis.sections.section import Subject
 
 
@@ -33,8 +35,31 @@ class Asked:
     format: ReportFormat
 
 
-def report_text(trace: Trace, asked: Asked) -> str:
+@contextmanager
+def mapping_on(scheduler: str | None) -> Iterator[Mapper]:
+    """What adds up the pieces of a trace: threads here, or a Dask cluster, with a bar on a terminal.
+
+    Raises:
+        TrnprofError: no scheduler answers there, or Dask is not installed.
+    """
+    from trnprof.analysis.mapping import on_threads
+
+    if scheduler is None:
+        yield on_threads
+        return
+    from trnprof.analysis.dask_mapping import on_dask
+
+    with on_dask(scheduler) as mapper:
+        yield mapper
+
+
+def report_text(trace: Trace, asked: Asked, mapper: Mapper) -> str:
     """The report as one text.
+
+    Args:
+        trace: the trace.
+        asked: what of it.
+        mapper: what adds up its pieces.
 
     Raises:
         TrnprofError: there is no such section, step or rank; or what draws charts is not installed.
@@ -46,6 +71,7 @@ def report_text(trace: Trace, asked: Asked) -> str:
     from trnprof.analysis.sections.registry import build_section
     from trnprof.analysis.sections.subject import ALL, section_names, subject_of
 
+    trace = trace.surveyed(mapper)
     wanted = asked.sections or ((ALL,) if asked.format is ReportFormat.HTML else ())
     names = section_names(wanted)
     subject = subject_of(trace, asked.step, asked.rank)
@@ -60,7 +86,7 @@ def report_text(trace: Trace, asked: Asked) -> str:
         return "\n\n".join("\n".join(section_lines(s)) for s in sections) + "\n"
     from trnprof.analysis.report import build_report
 
-    document = build_report(trace, asked.step, subject.rank)
+    document = build_report(trace, asked.step, subject.rank, mapper)
     sections = [build_section(name, subject) for name in names]
     if asked.format is ReportFormat.JSON:
         import json

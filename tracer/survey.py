@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -15,8 +16,14 @@ _IS_DMA = pl.col("category").is_in(["dma", "memory"])
 _SUMS = ("events", "work", "unfinished", "negative", "computing", "with_flops", "dma_with_bytes", "with_bytes", "length_ns")  # fmt: skip
 
 
-def survey(trace: Trace) -> pl.DataFrame:
+def survey(
+    trace: Trace, mapper: Callable[..., Iterator[pl.DataFrame]] | None = None
+) -> pl.DataFrame:
     """Counts and times of every track that has events.
+
+    Args:
+        trace: the trace.
+        mapper: runs a function over the shards, elsewhere; None: here, one after the other.
 
     Returns:
         track_id; events; first_ns, last_ns (open events end where they start); and without markers: work (how many), unfinished, negative
@@ -24,9 +31,10 @@ def survey(trace: Trace) -> pl.DataFrame:
         work_first_ns, work_last_ns, length_ns (summed).
     """
     shards = [s.frame for s in trace.shards if s.table == "events"] or [trace.events]
-    parts = pl.concat([_of_events(frame).collect(engine="streaming") for frame in shards])
+    found = map(_of_shard, shards) if mapper is None else mapper(_of_shard, shards, None)
     return (
-        parts.group_by("track_id")
+        pl.concat(found)
+        .group_by("track_id")
         .agg(
             pl.col(*_SUMS).sum(),
             pl.col("first_ns", "work_first_ns", "done_first_ns").min(),
@@ -34,6 +42,10 @@ def survey(trace: Trace) -> pl.DataFrame:
         )
         .sort("track_id")
     )
+
+
+def _of_shard(events: pl.LazyFrame, _: None = None) -> pl.DataFrame:
+    return _of_events(events).collect(engine="streaming")
 
 
 def _of_events(events: pl.LazyFrame) -> pl.LazyFrame:
