@@ -38,3 +38,15 @@ def on_threads(function: Callable[[T, Any], R], pieces: Iterable[T], common: Any
         finally:
             for future in running:
                 future.cancel()
+
+
+def counted(mapper: Mapper, tell: Callable[[int, int], None]) -> Mapper:
+    """The same mapper that says how many pieces of how many are done."""
+
+    def mapped(function: Callable[[T, Any], R], pieces: Iterable[T], common: Any) -> Iterator[R]:
+        listed = list(pieces)
+        for done, result in enumerate(mapper(function, listed, common), 1):
+            tell(done, len(listed))
+            yield result
+
+    return mapped

@@ -61,6 +61,7 @@ def write_large_trace(
     place[order] = np.arange(len(order))
     step = {name: values[order] for name, values in step.items()}
     step["blocker"] = np.where(step["blocker"] < 0, -1, place[step["blocker"]])
+    step["before"] = np.where(np.diff(step["track_id"], prepend=-1) == 0, np.arange(len(order)) - 1, -1)  # fmt: skip
     size = len(order)
     steps = max(2, -(-events // size))
     with TraceWriter(path, writer="emulator", number=0, clocks=[Clock(0, "device")]) as writer:
@@ -156,8 +157,10 @@ def _shards(
     size = len(step["start_ns"])
     each = max(1, SHARD_ROWS // size)
     fixed = _fixed_columns(step)
-    target = np.flatnonzero(step["blocker"] >= 0)
-    source = step["blocker"][target]
+    kinds = [np.flatnonzero(step[name] >= 0) for name in ("blocker", "before")]
+    kinds[1] = kinds[1][::8]  # of what only had to come first, some
+    target = np.concatenate(kinds)
+    source = np.concatenate([step["blocker"][kinds[0]], step["before"][kinds[1]]])
     first_shard = 0
     for shard, first in enumerate(range(0, steps, each)):
         numbers = range(first, min(first + each, steps))

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from trnprof.cli.diagnostics import say
 from trnprof.cli.options import ReportFormat
+from trnprof.cli.progress import Tell, bar
 from trnprof.tracer.reader import Trace
 
 if TYPE_CHECKING:
     from trnprof.analysis.charts.chart import Chart
     from trnprof.analysis.mapping import Mapper
-    from trnprof.analysis.sections.section import Subject
+    from trnprof.analysis.sections.section import Section, Subject
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Asked:
 
 @contextmanager
 def mapping_on(scheduler: str | None) -> Iterator[Mapper]:
-    """What adds up the pieces of a trace: threads here, or a Dask cluster, with a bar on a terminal.
+    """What adds up the pieces of a trace: threads here, or a Dask cluster.
 
     Raises:
         TrnprofError: no scheduler answers there, or Dask is not installed.
@@ -54,7 +55,7 @@ def mapping_on(scheduler: str | None) -> Iterator[Mapper]:
 
 
 def report_text(trace: Trace, asked: Asked, mapper: Mapper) -> str:
-    """The report as one text.
+    """The report as one text, with a bar on a terminal meanwhile.
 
     Args:
         trace: the trace.
@@ -68,12 +69,26 @@ def report_text(trace: Trace, asked: Asked, mapper: Mapper) -> str:
         from trnprof.analysis.charts.extra import drawing
 
         drawing()  # missing, it is told before anything is computed
-    from trnprof.analysis.sections.registry import build_section
-    from trnprof.analysis.sections.subject import ALL, section_names, subject_of
+    from trnprof.analysis.sections.subject import ALL, section_names
 
-    trace = trace.surveyed(mapper)
     wanted = asked.sections or ((ALL,) if asked.format is ReportFormat.HTML else ())
     names = section_names(wanted)
+    with bar("reading the trace") as tell:
+        return _text(trace, asked, names, mapper, tell)
+
+
+def _text(trace: Trace, asked: Asked, names: list[str], mapper: Mapper, tell: Tell) -> str:
+    from trnprof.analysis.mapping import counted
+    from trnprof.analysis.sections.registry import build_section
+    from trnprof.analysis.sections.subject import subject_of
+
+    def sections_of(subject: Subject) -> Iterator[Section]:
+        for number, name in enumerate(names):
+            tell(number, len(names), name)
+            yield build_section(name, subject)
+
+    mapper = counted(mapper, tell)
+    trace = trace.surveyed(mapper)
     subject = subject_of(trace, asked.step, asked.rank)
     if subject.rank != asked.rank:
         say(
@@ -82,12 +97,12 @@ def report_text(trace: Trace, asked: Asked, mapper: Mapper) -> str:
     if names and asked.format is ReportFormat.TEXT:
         from trnprof.analysis.sections.text import section_lines
 
-        sections = [build_section(name, subject) for name in names]
+        sections = list(sections_of(subject))
         return "\n\n".join("\n".join(section_lines(s)) for s in sections) + "\n"
     from trnprof.analysis.report import build_report
 
     document = build_report(trace, asked.step, subject.rank, mapper)
-    sections = [build_section(name, subject) for name in names]
+    sections = list(sections_of(subject))
     if asked.format is ReportFormat.JSON:
         import json
 
