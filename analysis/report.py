@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -21,7 +21,6 @@ from trnprof.analysis.metrics import combine_units, derive, engine_metrics
 from trnprof.analysis.phases import PHASES
 from trnprof.analysis.ranks import rank_rows
 from trnprof.analysis.scope import Scope, device_scope
-from trnprof.analysis.screen import Screen, screen_of
 from trnprof.analysis.unknowns import outside_note, unit_noun, unknown_notes
 from trnprof.analysis.verdict import verdict
 from trnprof.analysis.verdict_streams import runs_on_streams, stream_verdict
@@ -29,6 +28,9 @@ from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.reader import Trace
 from trnprof.tracer.units import counted
 from trnprof.tracer.version import __version__
+
+if TYPE_CHECKING:
+    from trnprof.analysis.screen import Screen
 
 REPORT_SCHEMA: Final = 1
 METRIC_DEFINITIONS: Final = "neuron-7.4.0"
@@ -64,10 +66,7 @@ def build_report(
     Raises:
         TrnprofError: the trace has no such step.
     """
-    scope = device_scope(trace)
-    screen = None if scope is None else screen_of(trace, scope, mapper)
-    if screen is not None and rank is not None:
-        screen = screen.of(of_rank(screen.scope, rank))
+    screen = _screen(trace, rank, mapper)
     scope = None if screen is None else screen.scope
     host_steps, host_notes = _host_steps(trace)
     windows = _device_windows(screen) if screen is not None else _host_windows(host_steps)
@@ -105,6 +104,16 @@ def build_report(
             for p in trace.problems
         ],
     }
+
+
+def _screen(trace: Trace, rank: int | None, mapper: Mapper) -> Screen | None:
+    scope = device_scope(trace)
+    if scope is None:
+        return None
+    from trnprof.analysis.screen import screen_of  # here: what it compiles takes time to load
+
+    screen = screen_of(trace, scope, mapper)
+    return screen if rank is None else screen.of(of_rank(scope, rank))
 
 
 def _kept_notes(trace: Trace) -> list[str]:
