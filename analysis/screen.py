@@ -29,7 +29,8 @@ from trnprof.analysis.ranks import (
     rank_windows,
 )
 from trnprof.analysis.scope import Scope
-from trnprof.analysis.sweep import COUNTERS, COVERED, LEVELS, OPERATOR_SUMS, Facts, sweep
+from trnprof.analysis.sweep import COUNTERS, COVERED, LEVELS, OPERATOR_SUMS, sweep
+from trnprof.analysis.sweep_events import Facts
 from trnprof.analysis.utilization import of_resources
 from trnprof.analysis.waits import of_reasons
 from trnprof.tracer.reader import Trace

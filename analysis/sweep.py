@@ -6,8 +6,7 @@ what ``screen`` makes the report's figures of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,12 +15,25 @@ from numpy.typing import NDArray
 
 from trnprof.analysis import sweep_kernel as kernel
 from trnprof.analysis.cells import Grid, Piece
-from trnprof.analysis.metrics import IS_COLLECTIVE, IS_DMA, IS_MATMUL_ENGINE
-from trnprof.analysis.operators import COPY, KERNEL
-from trnprof.analysis.waits import NONE_AFTER, UNKNOWN
-from trnprof.tracer.schema import WAIT_REASONS
+from trnprof.analysis.sweep_events import (
+    REASONS,
+    Events,
+    Facts,
+    Order,
+    cell_arrays,
+    events_by_unit,
+    events_of,
+    lanes_of,
+    numbered,
+    order_of,
+    own_operators,
+    resource_numbers,
+    resources_of,
+    unit_ids,
+    workers_of,
+)
+from trnprof.analysis.waits import NONE_AFTER
 
-REASONS: Final = (*WAIT_REASONS, UNKNOWN, NONE_AFTER)
 COUNTERS: Final = (
     "hardware_flops", "transpose_flops", "adjusted_hardware_flops", "adjusted_transpose_flops", "hbm_read_bytes",
     "hbm_write_bytes", "dma_transfer_count", "dma_transfer_total_bytes", "dma_transfer_ns", "cc_op_count", "cc_op_ns",
@@ -31,25 +43,7 @@ COVERED: Final = (
     *(f"phase_{number}_ns" for number in range(kernel.PHASE_LEVELS)),
 )  # fmt: skip
 OPERATOR_SUMS: Final = ("event_count", "adjusted_flops", "hbm_bytes", "dma_bytes", "dma_count", "time_ns", "length_ns")  # fmt: skip
-_CODED: Final = ("category", "dtype", "source_memory", "target_memory", "wait_reason")
 LEVELS: Final = ("compute", "collective", "move")
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a sweep needs to know of operations and datatypes.
-
-    Attributes:
-        operators: int32[op ids], the operator of each operation; -1: none.
-        phases: int8[op ids], ordinal in WORKING.
-        operator_count: how many operators there are.
-        flops_factors: BF16-equivalents of one FLOP, by datatype.
-    """
-
-    operators: NDArray[np.int32]
-    phases: NDArray[np.int8]
-    operator_count: int
-    flops_factors: Mapping[str, float]
 
 
 def sweep(piece: Piece, facts: Facts) -> dict[str, pl.DataFrame]:
@@ -65,230 +59,28 @@ def sweep(piece: Piece, facts: Facts) -> dict[str, pl.DataFrame]:
         ranks: cell (of the grid of ranks), compute_ns, with_collectives_ns, active_ns, communication_ns, and LEVELS: how many events start.
         counts: unit_id (of ranks), step, label (compute, collective, move), events.
     """
-    lanes = _lanes(piece)
-    events = _events(_read(piece, lanes), lanes, piece.grid, facts)
-    in_order = _order(events.column["unit"], events.column["start_ns"], events.column["end_ns"])
+    lanes = lanes_of(piece)
+    events = events_of(piece, lanes, facts)
+    in_order = order_of(events.column["unit"], events.column["start_ns"], events.column["end_ns"])
     found = _of_units(piece.grid, events, in_order, facts)
     same = lanes["unit"].equals(lanes["rank_unit"]) and piece.grid.cells["start_ns"].equals(
         piece.ranks.cells["start_ns"]
     )
     if not same:
         rank_units = lanes["rank_unit"].to_numpy()[events.kinds["lane"]][events.column["kind"]]
-        in_order = _order(rank_units, events.column["start_ns"], events.column["end_ns"])
+        in_order = order_of(rank_units, events.column["start_ns"], events.column["end_ns"])
     return found | _of_ranks(piece.ranks, lanes, events, in_order)
 
 
-@dataclass(frozen=True)
-class _Events:
-    """The events of a piece as arrays.
-
-    Attributes:
-        column: one array a column, int[n] or float[n], in order of rows: start_ns, end_ns, op, step, kind, unit, flag, flops, bytes, dtype, reason.
-        kinds: by what an event can be on each lane: level, worker, is_dma, is_collective, is_matmul, lane, resource_number.
-        factors: float64[dtypes], of ``dtype``.
-        reasons: int8[codes], of ``reason``.
-        names: of the events.
-    """
-
-    column: Mapping[str, NDArray[Any]]
-    kinds: Mapping[str, NDArray[Any]]
-    factors: NDArray[np.float64]
-    reasons: NDArray[np.int8]
-    names: pl.Series
-
-
-def _lanes(piece: Piece) -> pl.DataFrame:
-    """The lanes of the piece in order of track: track_id, kind, resource, and the ordinals lane, unit, rank_unit, resource_number."""
-    return (
-        piece.grid.lanes.select("track_id", "kind", "resource")
-        .join(_numbered(piece.grid).rename({"number": "unit"}), on="track_id")
-        .join(_numbered(piece.ranks).rename({"number": "rank_unit"}), on="track_id")
-        .join(_resource_numbers(piece.grid), on=["track_id"])
-        .sort("track_id")
-        .with_row_index("lane")
-    )
-
-
-def _read(piece: Piece, lanes: pl.DataFrame) -> pl.DataFrame:
-    """The finished events of the piece, categories as codes (0 is null's)."""
-    start, length = pl.col("start_ns"), pl.col("duration_ns")
-    on_lanes = pl.col("track_id").is_in(lanes["track_id"].implode())
-    return (
-        piece.events.filter(
-            on_lanes
-            & (length >= 0)
-            & (start < piece.end_ns)
-            & (start + length >= piece.start_ns)
-            & (pl.col("category") != "marker")
-        )
-        .select(
-            "track_id", "start_ns", "name", *_CODED,
-            end_ns=start + length,
-            op=pl.col("op_id").cast(pl.Int64).fill_null(-1),
-            step=pl.col("step").cast(pl.Int32).fill_null(kernel.NO_STEP),
-            is_transpose=pl.col("is_transpose").fill_null(False),
-            flops=pl.col("flops").fill_null(0.0),
-            bytes=pl.col("bytes").fill_null(0),
-        )
-        .collect(engine="streaming")
-    )  # fmt: skip
-
-
-def _events(read: pl.DataFrame, lanes: pl.DataFrame, grid: Grid, facts: Facts) -> _Events:
-    codes = {name: _Coded(read[name]) for name in _CODED}
-    categories = codes["category"]
-    tracks = lanes["track_id"].to_numpy()
-    of_track = np.zeros(int(tracks.max()) + 1, np.int32)
-    of_track[tracks] = np.arange(len(tracks))
-    lane = of_track[read["track_id"].to_numpy()]
-    flag = read["is_transpose"].to_numpy().astype(np.int8)
-    for bit, name in ((2, "source_memory"), (4, "target_memory")):
-        flag |= codes[name].values(lambda t: t == "hbm", np.int8)[codes[name].codes] * np.int8(bit)
-    unknown = REASONS.index(UNKNOWN)
-    numbers = {reason: number for number, reason in enumerate(REASONS)}
-    column = {n: read[n].to_numpy() for n in ("start_ns", "end_ns", "op", "step", "flops", "bytes")}
-    column |= {
-        "kind": lane * np.int32(len(categories.texts)) + categories.codes,
-        "unit": lanes["unit"].to_numpy()[lane],
-        "flag": flag,
-        "dtype": codes["dtype"].codes,
-        "reason": codes["wait_reason"].codes,
-    }
-    kinds = {s.name: s.to_numpy() for s in _kinds(lanes, categories.texts, _workers(grid))}
-    factors = codes["dtype"].values(lambda t: facts.flops_factors.get((t or "").lower(), 1.0), np.float64)  # fmt: skip
-    reasons = codes["wait_reason"].values(lambda t: numbers.get(t or "", unknown), np.int8)
-    return _Events(column, kinds, factors, reasons, read["name"])
-
-
-class _Coded:
-    """A column of few texts: ``codes`` are ordinals in ``texts``."""
-
-    def __init__(self, column: pl.Series) -> None:
-        distinct = column.unique()
-        physical = distinct.to_physical().to_numpy(allow_copy=True)
-        self.texts: list[str | None] = distinct.cast(pl.String).to_list()
-        rows = column.to_physical()
-        top = rows.max()
-        table = np.zeros((int(top) if isinstance(top, int) else 0) + 2, np.int32)
-        missing = len(table) - 1
-        for ordinal, (code, text) in enumerate(zip(physical, self.texts, strict=True)):
-            table[missing if text is None else int(code)] = ordinal
-        self.codes: NDArray[np.int32] = table[rows.fill_null(missing).to_numpy()]
-
-    def values(self, function: Callable[[str | None], Any], dtype: type) -> NDArray[Any]:
-        """A value of each code, from its text."""
-        found: NDArray[Any] = np.array([function(text) for text in self.texts], dtype)
-        return found
-
-
-def _kinds(
-    lanes: pl.DataFrame, categories: Sequence[str | None], workers: Sequence[str]
-) -> pl.DataFrame:
-    """What an event of each category is on each lane, lane by lane: as ``_Events.kinds`` has it."""
-    category = pl.DataFrame({"category": categories}, schema={"category": pl.String})
-    pairs = lanes.select("lane", "kind", "resource", "resource_number").join(
-        category, how="cross", maintain_order="left_right"
-    )
-    moves = IS_DMA | (pl.col("category") == "sync")
-    stream = pl.col("kind") == "stream"
-    worker = (
-        pl.when(pl.col("category") == "sync").then(pl.lit("Issue"))
-        .when(IS_COLLECTIVE).then(pl.lit("Collective"))
-        .when(IS_DMA).then(pl.when(stream).then(pl.lit(COPY)).otherwise(pl.lit("DMA")))
-        .when(stream).then(pl.lit(KERNEL))
-        .otherwise("resource")
-    )  # fmt: skip
-    small = pl.Int8
-    return pairs.select(
-        pl.col("lane", "resource_number").cast(pl.Int32),
-        level=pl.when(IS_COLLECTIVE).then(1).when(moves).then(2).otherwise(0).cast(small),
-        worker=worker.replace_strict(workers, range(len(workers)), return_dtype=small),
-        is_dma=IS_DMA.fill_null(False).cast(small),
-        is_collective=IS_COLLECTIVE.fill_null(False).cast(small),
-        is_matmul=IS_MATMUL_ENGINE.cast(small),
-    )
-
-
-def _numbered(grid: Grid) -> pl.DataFrame:
-    """The ordinal of the unit of each track: track_id, number."""
-    units = _unit_ids(grid).with_row_index("number").with_columns(pl.col("number").cast(pl.Int32))
-    return grid.lanes.select("track_id", "unit_id").join(units, on="unit_id").drop("unit_id")
-
-
-def _unit_ids(grid: Grid) -> pl.DataFrame:
-    return grid.lanes.select("unit_id").unique().sort("unit_id")
-
-
-def _resources(grid: Grid) -> pl.DataFrame:
-    """The resources of each unit in order: unit_id, resource, resource_number."""
-    number = pl.int_range(pl.len(), dtype=pl.Int32).over("unit_id")
-    return (
-        grid.lanes.select("unit_id", "resource").unique().sort("unit_id", "resource").with_columns(resource_number=number)
-    )  # fmt: skip
-
-
-def _resource_numbers(grid: Grid) -> pl.DataFrame:
-    lanes = grid.lanes.select("track_id", "unit_id", "resource")
-    joined = lanes.join(_resources(grid), on=["unit_id", "resource"])
-    return joined.select("track_id", "resource_number")
-
-
-def _workers(grid: Grid) -> list[str]:
-    own = grid.lanes["resource"].unique().sort().to_list()
-    return list(dict.fromkeys(["Issue", "Collective", COPY, "DMA", KERNEL, *own]))
-
-
-@dataclass(frozen=True)
-class _Order:
-    """Rows by unit, start and end, and where those of each unit begin."""
-
-    rows: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-
-
-def _order(units: NDArray[np.int32], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> _Order:
-    """One integer key where unit and time fit into it: rows lie in runs, which a stable sort of integers merges."""
-    if not len(units):
-        return _Order(np.empty(0, np.int64), np.zeros(1, np.int64))
-    first, top = int(starts.min()), int(units.max())
-    bits = (int(starts.max()) - first).bit_length()
-    rows = None
-    if bits + top.bit_length() < 63:
-        key = (units.astype(np.int64) << bits) | (starts - first)
-        rows = np.argsort(key, kind="stable")
-        in_order, until = key[rows], ends[rows]
-        if ((in_order[1:] == in_order[:-1]) & (until[1:] < until[:-1])).any():
-            rows = None
-    if rows is None:
-        rows = np.lexsort((ends, starts, units))
-    return _Order(rows, np.searchsorted(units[rows], np.arange(top + 2)).astype(np.int64))
-
-
-def _unit_events(order: _Order, units: int) -> NDArray[np.int64]:
-    """int64[units + 1]: where the rows of each unit begin; the last ones may have none."""
-    missing = units + 1 - len(order.offsets)
-    return np.append(order.offsets, np.full(max(0, missing), len(order.rows), np.int64))
-
-
-def _cell_arrays(grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Where the cells of each unit begin, their starts and their ends."""
-    ids = _unit_ids(grid)["unit_id"].to_numpy()
-    units = grid.cells["unit_id"].to_numpy()
-    offsets = np.append(np.searchsorted(units, ids), len(units)).astype(np.int64)
-    return offsets, *(
-        np.ascontiguousarray(grid.cells[n].to_numpy()) for n in ("start_ns", "end_ns")
-    )  # type: ignore[return-value]
-
-
-def _of_units(grid: Grid, events: _Events, order: _Order, facts: Facts) -> dict[str, pl.DataFrame]:
+def _of_units(grid: Grid, events: Events, order: Order, facts: Facts) -> dict[str, pl.DataFrame]:
     column, kinds = events.column, events.kinds
-    ids = _unit_ids(grid)
-    unit_events = _unit_events(order, ids.height)
-    unit_cells, cell_starts, cell_ends = _cell_arrays(grid)
-    own, own_names = _own_operators(column["op"], events.names, facts)
-    resources = _resources(grid)
+    ids = unit_ids(grid)
+    unit_events = events_by_unit(order, ids.height)
+    unit_cells, cell_starts, cell_ends = cell_arrays(grid)
+    own, own_names = own_operators(column["op"], events.names, facts)
+    resources = resources_of(grid)
     resource_count = int(resources["resource_number"].max()) + 1  # type: ignore[arg-type]
-    workers = _workers(grid)
+    workers = workers_of(grid)
     op_count = int(column["op"].max()) + 1 if len(order.rows) else 0
     counters, by_resource, covered, keys, busy, sums, runs, summed = kernel.unit_sums(
         order.rows, column["start_ns"], column["end_ns"], column["kind"], column["flag"], column["flops"], column["bytes"],
@@ -316,39 +108,20 @@ def _of_units(grid: Grid, events: _Events, order: _Order, facts: Facts) -> dict[
     }
 
 
-def _own_operators(
-    ops: NDArray[np.int64], event_names: pl.Series, facts: Facts
-) -> tuple[NDArray[np.int32], list[str]]:
-    """The operator of each event whose operation has none, from ``operator_count`` on, one a name; empty if there are no such events."""
-    known = (ops >= 0) & (ops < len(facts.operators))
-    if len(facts.operators):
-        known &= facts.operators[np.where(known, ops, 0)] >= 0
-    without = np.flatnonzero(~known)
-    if not len(without):
-        return np.empty(0, np.int32), []
-    names = event_names.gather(without).cast(pl.Categorical)
-    codes = names.to_physical()
-    distinct = codes.unique().sort()
-    own = np.zeros(len(ops), np.int32)
-    own[without] = facts.operator_count + np.searchsorted(distinct.to_numpy(), codes.to_numpy())
-    texts = pl.DataFrame({"code": codes, "name": names}).unique("code").sort("code")["name"]
-    return own, texts.cast(pl.String).to_list()
-
-
 def _idle(
     grid: Grid,
     ids: pl.DataFrame,
     rows: NDArray[np.int64],
-    events: _Events,
+    events: Events,
     unit_events: NDArray[np.int64],
     resource_count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     steps = grid.steps.join(ids.with_row_index("number"), on="unit_id").sort("number", "start_ns", "end_ns")  # fmt: skip
-    numbers = _numbered(grid).join(_resource_numbers(grid), on="track_id")
+    numbers = numbered(grid).join(resource_numbers(grid), on="track_id")
     lanes = grid.lanes.select("track_id").join(numbers, on="track_id").sort("track_id")
     step_offsets = np.searchsorted(steps["number"].to_numpy(), np.arange(ids.height + 1))
     column = events.column
-    cells, cell_starts, cell_ends = _cell_arrays(grid)
+    cells, cell_starts, cell_ends = cell_arrays(grid)
     return kernel.idle_sums(
         rows, column["start_ns"], column["end_ns"], column["kind"], column["reason"], events.kinds["lane"], events.reasons,
         unit_events, cells, cell_starts, cell_ends,
@@ -359,7 +132,7 @@ def _idle(
 
 
 def _host_ns(
-    events: _Events,
+    events: Events,
     gaps: NDArray[np.int64],
     units: int,
     cells: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
@@ -373,9 +146,9 @@ def _host_ns(
     )
     kind = np.repeat(np.array([0, 1], np.int32), [len(events.names), len(gaps)])
     levels = np.array([0, 1], np.int8)
-    order = _order(unit.astype(np.int32), start, end)
+    order = order_of(unit.astype(np.int32), start, end)
     found, _ = kernel.level_sums(
-        order.rows, start, end, kind, levels, _unit_events(order, units), *cells, 2
+        order.rows, start, end, kind, levels, events_by_unit(order, units), *cells, 2
     )
     difference: NDArray[np.int64] = found[:, 1] - found[:, 0]
     return difference
@@ -450,14 +223,14 @@ def _executions(cell: NDArray[np.int64], runs: NDArray[np.int64]) -> pl.DataFram
 
 
 def _of_ranks(
-    grid: Grid, lanes: pl.DataFrame, events: _Events, order: _Order
+    grid: Grid, lanes: pl.DataFrame, events: Events, order: Order
 ) -> dict[str, pl.DataFrame]:
     column = events.column
-    ids = _unit_ids(grid)
+    ids = unit_ids(grid)
     levels = events.kinds["level"]
     found, begun = kernel.level_sums(
-        order.rows, column["start_ns"], column["end_ns"], column["kind"], levels, _unit_events(order, ids.height),
-        *_cell_arrays(grid), kernel.LEVELS,
+        order.rows, column["start_ns"], column["end_ns"], column["kind"], levels, events_by_unit(order, ids.height),
+        *cell_arrays(grid), kernel.LEVELS,
     )  # fmt: skip
     names = ("compute_ns", "with_collectives_ns", "active_ns", "communication_ns")
     rank_of = lanes["rank_unit"].to_numpy()[events.kinds["lane"]]
