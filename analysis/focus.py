@@ -35,7 +35,6 @@ def focus(scope: Scope, step: int | None = None, rank: int | None = None) -> Sco
         scope,
         windows=windows,
         events=scope.events if step is None else _near(scope.events, windows),
-        clipped=None,
         steps=scope.step_windows(),
     )
     return chosen if rank is None else of_rank(chosen, rank)
@@ -45,7 +44,7 @@ def steps_only(scope: Scope, step: int | None = None, rank: int | None = None) -
     """Keep the windows that are steps, or the one asked for; the one that holds everything where there are none."""
     if step is not None or not scope.windows["step"].is_not_null().any():
         return focus(scope, step, rank)
-    chosen = replace(scope, windows=scope.step_windows(), clipped=None)
+    chosen = replace(scope, windows=scope.step_windows())
     return chosen if rank is None else of_rank(chosen, rank)
 
 
@@ -71,14 +70,12 @@ def of_rank(scope: Scope, rank: int) -> Scope:
 def of_units(scope: Scope, unit_ids: pl.Series) -> Scope:
     """Keep some units, and what lies on them."""
     own = pl.col("unit_id").is_in(unit_ids.implode())
-    clipped = None if scope.clipped is None else scope.clipped.filter(own)
     return replace(
         scope,
         units=scope.units.filter(own),
         lanes=scope.lanes.filter(own),
         windows=scope.windows.filter(own),
         events=scope.events.filter(own),
-        clipped=clipped,
         steps=None if scope.steps is None else scope.steps.filter(own),
     )
 

@@ -27,6 +27,7 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from trnprof.analysis.scope import Scope
 from trnprof.analysis.step_graph import NONE
@@ -66,12 +67,12 @@ def idle_causes(trace: Trace, scope: Scope) -> pl.LazyFrame:
     )
     others = _blockers(trace, scope)
     is_known = pl.col("blocked_by").is_not_null() | (pl.col("reason") != UNKNOWN).fill_null(True)
-    pieces = pl.concat(
-        [
-            _known(gaps.filter(is_known), others),
-            _inferred(gaps.filter(~is_known), others, trace, scope),
-        ]
-    )
+    found = gaps.collect(engine="streaming")
+    known, unknown = (found.filter(e).lazy() for e in (is_known, ~is_known))
+    parts = [_known(known, others)]
+    if not found.select(is_known.all()).item():
+        parts.append(_inferred(unknown, others, trace, scope))
+    pieces = pl.concat(parts)
     return pieces.filter(pl.col("end_ns") > pl.col("start_ns"))
 
 
@@ -162,7 +163,7 @@ def _without_blocker(gaps: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _chains(gaps: pl.LazyFrame, others: pl.LazyFrame) -> pl.LazyFrame:
-    from trnprof.analysis.idle_kernel import REST, WAIT, chain_pieces
+    from trnprof.analysis.idle_kernel import REST, chain_pieces
 
     waits = gaps.select(*_GAP, "event_id").collect(engine="streaming")
     if not waits.height:
@@ -179,10 +180,42 @@ def _chains(gaps: pl.LazyFrame, others: pl.LazyFrame) -> pl.LazyFrame:
         number["rank"],
         (events["does"] == "host").to_numpy(),
     )
-    pieces = pl.LazyFrame({"row": gap, "source": source, "waiter": waiter, "start_ns": start, "end_ns": end, "part": part})  # fmt: skip
-    indexed = events.lazy().with_row_index("index").with_columns(pl.col("index").cast(pl.Int64))
-    ran = indexed.select("track_id", "name", "rank", "does", source="index")
-    held = indexed.select(waiter="index", reason=pl.col("wait_reason").cast(pl.String), to="track_id", to_rank="rank")  # fmt: skip
+    kinds, kind_of = _kinds_of_events(events)
+    count = kinds.height + 1  # the last one is of what is not known
+    of_source = np.where(source < 0, count - 1, kind_of[source])
+    code = (of_source * count + kind_of[waiter]) * (REST + 1) + part
+    places = pl.DataFrame({"code": code}).lazy().with_columns(start_ns=pl.lit(pl.Series(start)), end_ns=pl.lit(pl.Series(end)))  # fmt: skip
+    lanes = waits.drop("start_ns", "end_ns", "event_id")[gap]
+    return (
+        pl.concat([lanes.lazy(), places], how="horizontal")
+        .join(_described_codes(np.unique(code), kinds, count).lazy(), on="code")
+        .select(
+            *_GAP,
+            "cause",
+            "blocker_track_id",
+            "blocker_name",
+            "peer_rank",
+            is_inferred=pl.lit(False),
+        )
+    )
+
+
+def _kinds_of_events(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+    """The events that are alike in all that decides how a wait is called: those kinds, and int64[n], which each event is of."""
+    keys = ["track_id", "name", "rank", "does", "wait_reason"]
+    kinds = events.select(keys).unique().sort(keys).with_row_index("kind")
+    found = events.select(keys).join(kinds, on=keys, how="left", nulls_equal=True, maintain_order="left")  # fmt: skip
+    return kinds, found["kind"].to_numpy().astype(np.int64)
+
+
+def _described_codes(codes: NDArray[np.int64], kinds: pl.DataFrame, count: int) -> pl.DataFrame:
+    """How a wait is called, by code: (kind of what was waited for, kind of what waits, part of the chain) as one number."""
+    from trnprof.analysis.idle_kernel import REST, WAIT
+
+    pairs, part = np.divmod(codes, REST + 1)
+    source, waiter = np.divmod(pairs, count)
+    ran = kinds.select(pl.col("kind").cast(pl.Int64), "name", "rank", "does", by="track_id")
+    held = kinds.select(waiter=pl.col("kind").cast(pl.Int64), reason=pl.col("wait_reason").cast(pl.String), to="track_id", to_rank="rank")  # fmt: skip
     reason = _turn(pl.col("reason"))
     is_peer = (pl.col("part") == REST) & (pl.col("rank") != pl.col("to_rank"))
     cause = (
@@ -192,22 +225,16 @@ def _chains(gaps: pl.LazyFrame, others: pl.LazyFrame) -> pl.LazyFrame:
         .then(pl.lit(SEMAPHORE))
         .otherwise(_cause(reason, pl.col("does")))
     )
-    lanes = (
-        waits.lazy()
-        .select("window", "gap", "track_id", "unit_id", "resource")
-        .with_row_index("row")
-    )
     return (
-        pieces.join(ran.rename({"track_id": "by"}), on="source", how="left")
+        pl.DataFrame({"code": codes, "kind": source, "waiter": waiter, "part": part})
+        .join(ran, on="kind", how="left")
         .join(held, on="waiter", how="left")
-        .join(lanes.with_columns(pl.col("row").cast(pl.Int64)), on="row")
         .select(
-            *_GAP,
+            "code",
             cause=cause,
             blocker_track_id="by",
             blocker_name="name",
             peer_rank=pl.when(cause == PEER).then("rank"),
-            is_inferred=pl.lit(False),
         )
     )
 

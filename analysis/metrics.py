@@ -33,7 +33,6 @@ from typing import Final
 
 import polars as pl
 
-from trnprof.analysis.intervals import covered_ns
 from trnprof.analysis.scope import Scope
 from trnprof.tracer.reader import Trace
 
@@ -127,8 +126,16 @@ def with_adjusted_flops(events: pl.LazyFrame, trace: Trace) -> pl.LazyFrame:
     )
 
 
-def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
+def counted_units(
+    sums: pl.DataFrame, scope: Scope, trace: Trace, measured: pl.DataFrame
+) -> pl.DataFrame:
     """Counters of each unit in each window, before any formula.
+
+    Args:
+        sums: one row a window and unit: window, unit_id, total_ns, and the counters (times in seconds); null counts as 0.
+        scope: whose units they are.
+        trace: what has the peaks.
+        measured: unit_id, has_flops, has_traffic.
 
     Returns:
         One row a window and unit: window, unit_id, replica_count, peak_flops, peak_bytes_per_s, dma_peak_bytes_per_s,
@@ -136,36 +143,8 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
         trace does not have them.
     """
     keys = ["window", "unit_id"]
-    inside = with_adjusted_flops(scope.inside(), trace)
-    is_transpose, starts = pl.col("is_transpose"), pl.col("starts_inside")
-    length = pl.col("end_ns") - pl.col("start_ns")
-    measured = _measured(scope, trace)
-    sums = inside.group_by(keys).agg(
-        hardware_flops=pl.col("matmul_flops").sum(),
-        transpose_flops=pl.col("matmul_flops").filter(is_transpose).sum(),
-        adjusted_hardware_flops=pl.col("adjusted_flops").sum(),
-        adjusted_transpose_flops=pl.col("adjusted_flops").filter(is_transpose).sum(),
-        hbm_read_bytes=pl.col("hbm_read").sum(),
-        hbm_write_bytes=pl.col("hbm_write").sum(),
-        dma_transfer_count=(pl.col("is_dma") & starts).sum(),
-        dma_transfer_total_bytes=pl.col("dma_bytes").sum(),
-        dma_transfer_time=length.filter(pl.col("is_dma")).sum() / 1e9,
-        cc_op_count=(pl.col("is_collective") & starts).sum(),
-        cc_op_time=length.filter(pl.col("is_collective")).sum() / 1e9,
-    )
-    unions = {
-        "total_active_time": inside,
-        "dma_active_time": inside.filter("is_dma"),
-        "cc_op_active_time": inside.filter("is_collective"),
-    }
-    actives = [covered_ns(events, keys, name) for name, events in unions.items()]
-    wanted = (sums, *actives, _model_flops(scope, trace))
-    frames = [frame.collect() for frame in wanted]  # at once takes more memory
-    wide = scope.window_lengths().with_columns(total_time=pl.col("total_ns") / 1e9).drop("total_ns")
-    for frame in frames:
-        wide = wide.join(frame, on=keys, how="left")
-    in_seconds = [(pl.col(n).fill_null(0) / 1e9).alias(n) for n in unions]
-    counted = wide.with_columns(in_seconds).with_columns(pl.exclude(keys).fill_null(0))
+    in_seconds = sums.with_columns(pl.col("total_ns") / 1e9).rename({"total_ns": "total_time"})
+    counted = in_seconds.with_columns(pl.exclude(keys).fill_null(0))
     return (
         counted.join(measured, on="unit_id", how="left")
         .with_columns(
@@ -178,24 +157,24 @@ def unit_counters(scope: Scope, trace: Trace) -> pl.DataFrame:
     )
 
 
-def _measured(scope: Scope, trace: Trace) -> pl.DataFrame:
+def known_of(found: pl.DataFrame, scope: Scope, trace: Trace) -> pl.DataFrame:
     """Whether a unit's FLOPs and HBM traffic are in the trace, so that a sum of nothing is 0 and not unknown.
 
     The emulator gives both. A profile has the FLOPs if any computing event has some. HBM traffic goes through the DMA queues of a
     unit with engines; what kernels on streams read and write is in no profile.
 
+    Args:
+        found: unit_id, has_flops, has_traffic: whether events have them.
+        scope: whose units they are.
+        trace: emulated or not.
+
     Returns:
-        unit_id, has_flops, has_traffic.
+        The same columns.
     """
     known = pl.lit(trace.is_simulation or "imported" not in trace.manifest)
-    is_compute = pl.col("category") == "compute"
-    found = scope.events.group_by("unit_id").agg(
-        has_flops=pl.col("flops").is_not_null().any() | ~is_compute.any(),
-        has_traffic=(IS_DMA & pl.col("bytes").is_not_null()).any(),
-    )
-    units = scope.units.select("unit_id", "has_streams").lazy()
     return (
-        units.join(found, on="unit_id", how="left")
+        scope.units.select("unit_id", "has_streams")
+        .join(found, on="unit_id", how="left")
         .select(
             "unit_id",
             has_flops=pl.when("has_streams")
@@ -204,7 +183,6 @@ def _measured(scope: Scope, trace: Trace) -> pl.DataFrame:
             has_traffic=~pl.col("has_streams") & (known | pl.col("has_traffic")),
         )
         .with_columns(pl.exclude("unit_id").fill_null(False))
-        .collect()
     )
 
 
@@ -225,10 +203,18 @@ def unit_peaks(scope: Scope, trace: Trace) -> pl.DataFrame:
     return peaks.with_columns(peak_flops=pl.coalesce(own, pl.lit(bfloat16)))
 
 
-def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
+def model_flops(executions: pl.LazyFrame, scope: Scope, trace: Trace) -> pl.LazyFrame:
     """Each operation's model FLOPs once a step and rank, in the window that its step names (else where it starts).
 
     Cores that share a rank share its operations: each counts an equal part, one that repeats another too.
+
+    Args:
+        executions: window, unit_id, op_id, step of events with an operation, each at least once.
+        scope: whose windows they are.
+        trace: what has the operations.
+
+    Returns:
+        window, unit_id, model_flops.
     """
     flops = trace.ops.select("op_id", "model_flops").filter(pl.col("model_flops") > 0)
     owner = (
@@ -241,9 +227,8 @@ def _model_flops(scope: Scope, trace: Trace) -> pl.LazyFrame:
         )
     )
     steps = scope.windows.lazy().select("window", "unit_id", window_step="step")
-    inside = scope.inside().filter(pl.col("op_id").is_not_null())
     once = (
-        inside.join(flops, on="op_id")
+        executions.join(flops, on="op_id")
         .join(steps, on=["window", "unit_id"])
         .filter(
             pl.col("window_step").is_null()
@@ -278,7 +263,7 @@ def combine_units(counters: pl.DataFrame) -> pl.DataFrame:
     """All units of a window as one: times are means over cores, everything else sums; replicas weigh.
 
     Returns:
-        One row a window, the columns of ``unit_counters`` without unit_id; replica_count is the number of cores.
+        One row a window, the columns of ``counted_units`` without unit_id; replica_count is the number of cores.
     """
     weight = pl.col("replica_count")
     is_time = [n for n in counters.columns if n.endswith(("_time", "_time_s"))]
@@ -305,7 +290,7 @@ def derive(counters: pl.DataFrame, base_clock_ghz: float | None = None) -> pl.Da
     Args:
         counters: total_time, total_active_time, model_flops, hardware_flops, transpose_flops,
             adjusted_hardware_flops, adjusted_transpose_flops, hbm_read_bytes, hbm_write_bytes, peak_flops,
-            peak_bytes_per_s, dma_peak_bytes_per_s, and the dma_* and cc_* counters of ``unit_counters``.
+            peak_bytes_per_s, dma_peak_bytes_per_s, and the dma_* and cc_* counters of ``counted_units``.
         base_clock_ghz: the core's base clock, for cycle counts.
 
     Returns:

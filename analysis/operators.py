@@ -92,6 +92,23 @@ def top_operators(
     )
     sums_, times, active, busy = (frame.collect() for frame in wanted)  # at once takes more memory
     rows = sums_.join(times, on=_KEYS, how="left").with_columns(pl.col("time_ns").fill_null(0))
+    return ranked(rows, busy, active, labels, scope, trace, top)
+
+
+def ranked(
+    rows: pl.DataFrame, busy: pl.DataFrame, active: pl.DataFrame, labels: pl.DataFrame, scope: Scope, trace: Trace, top: int = TOP
+) -> pl.DataFrame:  # fmt: skip
+    """What ``top_operators`` returns, from sums by unit.
+
+    Args:
+        rows: window, unit_id, operator, event_name and the sums: count, event_count, adjusted_flops, hbm_bytes, dma_bytes, dma_count, time_ns.
+        busy: window, unit_id, operator, worker, busy_ns.
+        active: window, unit_id, active_ns.
+        labels: of ``operator_labels``.
+        scope: whose units they are.
+        trace: what has the peaks.
+        top: rows a window.
+    """
     combined = over_units(rows, busy, active, scope, trace)
     named = combined.join(labels, on="operator", how="left").with_columns(
         pl.coalesce("name", "event_name").alias("name")

@@ -11,40 +11,21 @@ from typing import Any, Final
 
 import polars as pl
 
-from trnprof.analysis.scope import Scope
-
 STATE: Final = ("zeros_like", "zeros", "lift_fresh")
 
 
-def optimizer_forms(scope: Scope, ops: pl.LazyFrame) -> dict[int, dict[str, Any]]:
+def forms_of(units: pl.DataFrame) -> dict[int, dict[str, Any]]:
     """What the optimizer is made of, by window.
 
     Args:
-        scope: events and windows.
-        ops: the trace's table.
+        units: of phase optimizer without STATE, one row a window and unit: window, kernel_count, is_fused (an operator is named so), foreach_ns and
+            total_ns (summed event time of those named so, of all).
 
     Returns:
-        form (fused, foreach, single) and kernel_count (of the core that runs most) of each window in which phase optimizer has
-        events beyond STATE.
+        form (fused, foreach, single) and kernel_count (of the core that runs most) of each window.
     """
-    update = (
-        ops.select("op_id", op_name="name", phase=pl.col("phase").cast(pl.String))
-        .filter((pl.col("phase") == "optimizer") & ~pl.col("op_name").is_in(STATE))
-        .unique("op_id", keep="first")
-    )
-    length, name = pl.col("end_ns") - pl.col("start_ns"), pl.col("op_name")
-    is_foreach = name.str.starts_with("_foreach_")
     rows = (
-        scope.inside()
-        .join(update, on="op_id")
-        .group_by("window", "unit_id")
-        .agg(
-            kernel_count=pl.struct("op_id", "step").n_unique(),
-            is_fused=name.str.starts_with("_fused_").any(),
-            foreach_ns=length.filter(is_foreach).sum(),
-            total_ns=length.sum(),
-        )
-        .group_by("window")
+        units.group_by("window")
         .agg(
             pl.col("kernel_count").max(),
             pl.col("is_fused").any(),
@@ -57,6 +38,5 @@ def optimizer_forms(scope: Scope, ops: pl.LazyFrame) -> dict[int, dict[str, Any]
             .then(pl.lit("foreach"))
             .otherwise(pl.lit("single"))
         )
-        .collect()
     )
     return {r["window"]: {k: r[k] for k in ("form", "kernel_count")} for r in rows.to_dicts()}

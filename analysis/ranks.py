@@ -73,7 +73,7 @@ def rank_breakdown(trace: Trace) -> RankBreakdown:
     Args:
         trace: an opened trace.
     """
-    lanes, units = _units(trace.tracks)
+    lanes, units = rank_lanes(trace.tracks)
     events = _events(trace, lanes).collect(engine="streaming").lazy()
     pieces = segments(events, ["unit"], "label", _LABELS).collect()
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -91,7 +91,7 @@ def rank_breakdown(trace: Trace) -> RankBreakdown:
     return RankBreakdown(units, whole.sort("unit"), steps)
 
 
-def _units(tracks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def rank_lanes(tracks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The device lanes (track_id, kind, unit), and the units."""
     placed = (
         tracks.drop("unit")
@@ -188,7 +188,7 @@ def _completed(frame: pl.DataFrame) -> pl.DataFrame:
 def _by_step(
     trace: Trace, units: pl.DataFrame, pieces: pl.DataFrame, events: pl.LazyFrame
 ) -> pl.DataFrame:
-    windows = _step_windows(trace.steps, units)
+    windows = rank_windows(trace.steps, units)
     running = _running(pieces)
     start, end = (_until(windows, running, column) for column in ("start_ns", "end_ns"))
     covered = [(end[n] - start[n]).alias(n) for n in _COVERED]
@@ -213,7 +213,7 @@ def _by_step(
     return _completed(joined).sort("unit", "start_ns", "step")
 
 
-def _step_windows(steps: pl.DataFrame, units: pl.DataFrame) -> pl.DataFrame:
+def rank_windows(steps: pl.DataFrame, units: pl.DataFrame) -> pl.DataFrame:
     """Steps of the unit's rank on its clock; those of all ranks together where its rank has none: unit, step, label, times."""
     known = steps.filter(pl.col("end_ns") >= pl.col("start_ns")).select(
         "clock_id", "rank", "step", "label", "start_ns", "end_ns"
@@ -262,14 +262,51 @@ def _until(windows: pl.DataFrame, running: pl.DataFrame, column: str) -> pl.Data
     return found.sort("row").select(values)
 
 
-def rank_rows(trace: Trace) -> dict[str, Any]:
+def breakdown_of(
+    units: pl.DataFrame, windows: pl.DataFrame, whole: pl.DataFrame, steps: pl.DataFrame, named: pl.DataFrame
+) -> RankBreakdown:  # fmt: skip
+    """The breakdown from sums, as ``rank_breakdown`` gives it.
+
+    Args:
+        units: as ``rank_lanes`` gives them.
+        windows: as ``rank_windows`` gives them.
+        whole: unit, start_ns, span_ns, compute_ns, with_collectives_ns, active_ns, communication_ns, and how many events of each kind started.
+        steps: the same without times of its own, by unit and step, of units whose events do not name their steps with such counts.
+        named: unit, step and the counts of events that name it.
+    """
+    has_named = named.select("unit").unique()
+    counts = pl.concat(
+        [
+            named.select("unit", "step", *_counts()),
+            steps.join(has_named, on="unit", how="anti").select("unit", "step", *_counts()),
+        ],
+        how="vertical_relaxed",
+    )
+    by_step = (
+        windows.with_columns(span_ns=pl.col("end_ns") - pl.col("start_ns"))
+        .join(steps.drop(*_counts()), on=["unit", "step"], how="left")
+        .join(counts, on=["unit", "step"], how="left")
+        .with_columns(pl.col(*_counts(), *_SUMS).fill_null(0))
+    )
+    frames = [_completed(f.with_columns(**_FROM_SUMS)) for f in (whole, by_step)]
+    return RankBreakdown(units, frames[0].sort("unit"), frames[1].sort("unit", "start_ns", "step"))
+
+
+_SUMS: Final = ("compute_ns", "with_collectives_ns", "active_ns", "communication_ns")
+_FROM_SUMS: Final = {
+    "busy_ns": pl.col("active_ns"),
+    "overlap_ns": pl.col("compute_ns") + pl.col("communication_ns") - pl.col("with_collectives_ns"),
+    "copy_only_ns": pl.col("active_ns") - pl.col("with_collectives_ns"),
+}
+
+
+def rank_rows(found: RankBreakdown) -> dict[str, Any]:
     """The breakdown as the report keeps it.
 
     Returns:
         ranks (one row a unit: its place and the columns of ``RankBreakdown.whole``) and steps (name, rank, step, label and the
         same figures); or nothing_to_say.
     """
-    found = rank_breakdown(trace)
     if not found.whole.height:
         return {"nothing_to_say": "because the trace has no finished events of a device"}
     place = found.units.select("unit", "name", "rank", "host", "chips", "clock_id", "replica_count")

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from trnprof.analysis.breakdown import PARTS, step_breakdown
+from trnprof.analysis.breakdown import PARTS
 from trnprof.analysis.focus import of_rank
 from trnprof.analysis.host import host_activity
 from trnprof.analysis.late_ranks import late_ranks
-from trnprof.analysis.metrics import combine_units, derive, engine_metrics, unit_counters
-from trnprof.analysis.operators import top_operators
-from trnprof.analysis.optimizer import optimizer_forms
-from trnprof.analysis.phases import PHASES, step_phases
+from trnprof.analysis.mapping import Mapper, on_threads
+from trnprof.analysis.metrics import combine_units, derive, engine_metrics
+from trnprof.analysis.phases import PHASES
 from trnprof.analysis.ranks import rank_rows
 from trnprof.analysis.scope import Scope, device_scope
 from trnprof.analysis.unknowns import outside_note, unit_noun, unknown_notes
-from trnprof.analysis.utilization import engine_utilization
 from trnprof.analysis.verdict import verdict
 from trnprof.analysis.verdict_streams import runs_on_streams, stream_verdict
-from trnprof.analysis.waits import idle_by_reason
 from trnprof.tracer.errors import TrnprofError
 from trnprof.tracer.reader import Trace
 from trnprof.tracer.units import counted
 from trnprof.tracer.version import __version__
+
+if TYPE_CHECKING:
+    from trnprof.analysis.screen import Screen
 
 REPORT_SCHEMA: Final = 1
 METRIC_DEFINITIONS: Final = "neuron-7.4.0"
@@ -45,13 +45,16 @@ MFU_ABOVE_HFU: Final = (
 Row = dict[str, Any]
 
 
-def build_report(trace: Trace, step: int | None = None, rank: int | None = None) -> Row:
+def build_report(
+    trace: Trace, step: int | None = None, rank: int | None = None, mapper: Mapper = on_threads
+) -> Row:
     """Analyze a trace.
 
     Args:
         trace: an opened trace.
         step: look at this step first (``focus``); everything otherwise.
         rank: only the cores of this rank, but for what compares ranks; it must not repeat another one.
+        mapper: what adds up the pieces of a large trace.
 
     Returns:
         schema, tool_version, metric_definitions, trace, system, is_simulation, is_imported, execution, clocks, cores, core_count
@@ -63,11 +66,10 @@ def build_report(trace: Trace, step: int | None = None, rank: int | None = None)
     Raises:
         TrnprofError: the trace has no such step.
     """
-    scope = device_scope(trace)
-    if rank is not None and scope is not None:
-        scope = of_rank(scope, rank)
+    screen = _screen(trace, rank, mapper)
+    scope = None if screen is None else screen.scope
     host_steps, host_notes = _host_steps(trace)
-    windows = _device_windows(scope, trace) if scope is not None else _host_windows(host_steps)
+    windows = _device_windows(screen) if screen is not None else _host_windows(host_steps)
     steps = [w for w in windows if w["step"] is not None]
     if step is not None and step not in [w["step"] for w in steps]:
         raise TrnprofError(f"{trace.path}: no step {step}; {_known_steps(steps)}")
@@ -87,14 +89,14 @@ def build_report(trace: Trace, step: int | None = None, rank: int | None = None)
         "rank": rank,
         "overall": windows[-1],
         "steps": steps,
-        "ranks": _ranks(trace) if scope is not None else {"nothing_to_say": NO_DEVICE},
+        "ranks": _ranks(screen) if screen is not None else {"nothing_to_say": NO_DEVICE},
         "late_ranks": late_ranks(trace),
         "host": host_activity(trace),
         "notes": [
             *(scope.notes if scope else host_notes),
             *_kept_notes(trace),
             *_metric_notes(windows[-1]["metrics"]),
-            *(() if scope is None or trace.is_simulation else outside_note(scope)),
+            *_outside(screen, trace),
             *unknown_notes(windows[-1], trace),
         ],
         "problems": [
@@ -102,6 +104,16 @@ def build_report(trace: Trace, step: int | None = None, rank: int | None = None)
             for p in trace.problems
         ],
     }
+
+
+def _screen(trace: Trace, rank: int | None, mapper: Mapper) -> Screen | None:
+    scope = device_scope(trace)
+    if scope is None:
+        return None
+    from trnprof.analysis.screen import screen_of  # here: what it compiles takes time to load
+
+    screen = screen_of(trace, scope, mapper)
+    return screen if rank is None else screen.of(of_rank(scope, rank))
 
 
 def _kept_notes(trace: Trace) -> list[str]:
@@ -120,41 +132,37 @@ def focused_window(report: Mapping[str, Any]) -> Row:
     return found
 
 
-def _device_windows(scope: Scope, trace: Trace) -> list[Row]:
-    rows = {row["window"]: row for row in _window_rows(scope)}
-    for part in scope.parts():
-        rows |= _answered(part, rows, trace)
-    return list(rows.values())
-
-
-def _answered(scope: Scope, rows: Mapping[int, Row], trace: Trace) -> dict[int, Row]:
-    """What there is to say of the windows of a part, by window."""
+def _device_windows(screen: Screen) -> list[Row]:
+    """What there is to say of each window."""
+    scope, trace = screen.scope, screen.trace
     clock_ghz = (trace.system.get("core") or {}).get("base_clock_ghz")
-    counters = unit_counters(scope, trace)
-    engines = engine_utilization(scope)
-    waits = idle_by_reason(scope)
+    counters = screen.counters()
+    engines = screen.engines()
     by_unit = engine_metrics(engines)
-    parts = _by_window(
-        _mean_over_units(step_breakdown(scope), scope, ["total_ns", *PARTS], ["window"])
-    )
-    phases = _by_window(
-        _mean_over_units(step_phases(scope, trace.ops), scope, ["total_ns", *PHASES], ["window"])
-    )
+    parts = _by_window(_mean_over_units(screen.breakdown(), scope, ["total_ns", *PARTS], ["window"]))  # fmt: skip
+    phases = _by_window(_mean_over_units(screen.phases(), scope, ["total_ns", *PHASES], ["window"]))
     is_merged = (trace.manifest.get("emulation") or {}).get("execution") == "fused"
-    forms = {w: {**f, "is_merged": is_merged} for w, f in optimizer_forms(scope, trace.ops).items()}
+    forms = {w: {**f, "is_merged": is_merged} for w, f in screen.forms().items()}
     combined = _by_window(derive(combine_units(counters), clock_ghz))
     units = _by_window(
         derive(counters, clock_ghz).join(
             scope.units.select("unit_id", "name", "rank", "chip", "core"), on="unit_id"
         )
     )
-    engine_rows = _by_window(_engine_rows(engines, waits, scope))
-    operators = _by_window(top_operators(scope, trace))
+    engine_rows = _by_window(_engine_rows(engines, screen.waits(), scope))
+    operators = _by_window(screen.operators())
     frames = (parts, phases, combined, units, engine_rows, operators)
-    return {
-        window: _window({**rows[window], "optimizer": forms.get(window)}, frames, by_unit)
-        for window in scope.windows["window"].unique(maintain_order=True)
-    }
+    return [
+        _window({**row, "optimizer": forms.get(row["window"])}, frames, by_unit)
+        for row in _window_rows(scope)
+    ]
+
+
+def _outside(screen: Screen | None, trace: Trace) -> list[str]:
+    if screen is None or trace.is_simulation:
+        return []
+    has_steps = screen.scope.windows["step"].is_not_null().any()
+    return outside_note(*screen.length_inside()) if has_steps else []
 
 
 def _window(
@@ -192,8 +200,8 @@ def _metric_notes(metrics: Mapping[str, Any]) -> list[str]:
     return [MFU_ABOVE_HFU] if mfu is not None and hfu is not None and mfu > hfu else []
 
 
-def _ranks(trace: Trace) -> Row:
-    found = rank_rows(trace)
+def _ranks(screen: Screen) -> Row:
+    found = rank_rows(screen.ranks_broken_down())
     return {k: [_rounded(r) for r in v] if isinstance(v, list) else v for k, v in found.items()}
 
 
@@ -378,20 +386,17 @@ def _system(trace: Trace) -> Row | None:
 def _clocks(trace: Trace) -> list[Row]:
     """Each clock with its own span: clocks without a measured relation share no axis."""
     known = {c["clock_id"]: c for f in trace.fragments for c in f.get("clocks", ())}
-    where = trace.tracks.lazy().select("track_id", "clock_id").unique("track_id")
+    where = trace.tracks.select("track_id", "clock_id").unique("track_id")
     spans = (
-        trace.events.select(
-            "track_id", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns").fill_null(0)
-        )
-        .join(where, on="track_id")
+        trace.survey.join(where, on="track_id")
         .group_by("clock_id")
         .agg(
-            pl.len().alias("events"),
-            (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("span_ns"),
+            pl.col("events").sum(),
+            (pl.col("last_ns").max() - pl.col("first_ns").min()).alias("span_ns"),
         )
     )
     tracks = trace.tracks.group_by("clock_id").agg(pl.len().alias("tracks"))
-    rows = tracks.join(spans.collect(), on="clock_id", how="left").sort("clock_id")
+    rows = tracks.join(spans, on="clock_id", how="left").sort("clock_id")
     return [
         {**row, "events": row["events"] or 0, "kind": known.get(row["clock_id"], {}).get("kind")}
         for row in rows.to_dicts()

@@ -8,7 +8,7 @@ span of the events where there are no steps. Clocks are never mixed: a scope has
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,10 +19,10 @@ from trnprof.tracer.schema import DEVICE_KINDS
 
 UNIT_KINDS = ("core", "chip", "host")
 
-_SELDOM = ("event_id", "blocked_by", "descriptor_bytes")
-"""Columns that few questions ask for: not kept in memory for several of them."""
 _EVENT_COLUMNS = (
-    *_SELDOM,
+    "event_id",
+    "blocked_by",
+    "descriptor_bytes",
     "track_id",
     "start_ns",
     "name",
@@ -54,7 +54,6 @@ class Scope:
             unit_id, kind, resource and end_ns.
         unfinished: events without duration, which count nowhere.
         notes: what a person should know about the choice.
-        clipped: what ``inside`` gives, if it is in memory.
         steps: all windows that are steps, where ``windows`` has others only: gaps are cut where steps begin.
     """
 
@@ -65,12 +64,11 @@ class Scope:
     events: pl.LazyFrame
     unfinished: int
     notes: tuple[str, ...] = ()
-    clipped: pl.LazyFrame | None = None
     steps: pl.DataFrame | None = None
 
     def inside(self) -> pl.LazyFrame:
         """The events, clipped to the windows they meet: see ``in_windows``."""
-        return self.in_windows(self.events) if self.clipped is None else self.clipped
+        return self.in_windows(self.events)
 
     def in_windows(self, intervals: pl.LazyFrame) -> pl.LazyFrame:
         """Clip intervals to the windows they meet, one row a window.
@@ -86,22 +84,6 @@ class Scope:
         layers = [self.windows.filter(layer) for layer in (is_step, ~is_step)]
         used = [layer for layer in layers if layer.height] or layers[:1]
         return pl.concat([_clipped(intervals, layer) for layer in used])
-
-    def parts(self) -> Iterator[Scope]:
-        """The same scope with all of it, then with its steps, each with its events in memory for several questions in a row.
-
-        An event lies in a step and in all of it: one at a time takes half the memory.
-        """
-        events = self.events.drop(_SELDOM).collect(engine="streaming").lazy()
-        for chosen in (pl.col("step").is_null(), pl.col("step").is_not_null()):
-            part = replace(
-                self,
-                windows=self.windows.filter(chosen),
-                events=events,
-                steps=self.step_windows(),
-            )
-            if part.windows.height:
-                yield replace(part, clipped=part.inside().collect(engine="streaming").lazy())
 
     def step_windows(self) -> pl.DataFrame:
         """The windows that are steps, those that a chosen part of the scope leaves out too."""
@@ -199,13 +181,15 @@ def scope_of(trace: Trace, clock_id: int, kinds: Collection[str]) -> Scope:
     lanes = _lanes(trace.tracks, clock_id, kinds)
     units = _units(trace, lanes)
     all_events = _events(trace, lanes)
-    seen = all_events.select(
-        first=pl.col("start_ns").min(),
-        last=pl.max_horizontal(pl.col("start_ns"), pl.col("end_ns")).max(),
-        unfinished=pl.col("end_ns").is_null().sum(),
-        negative=(pl.col("end_ns") < pl.col("start_ns")).sum(),
-    ).collect(engine="streaming")
-    first, last, unfinished, negative = seen.row(0)
+    first, last, unfinished, negative = (
+        trace.survey.filter(pl.col("track_id").is_in(lanes["track_id"].implode()))
+        .select(
+            pl.col("work_first_ns").min(),
+            pl.col("work_last_ns").max(),
+            pl.col("unfinished", "negative").sum(),
+        )
+        .row(0)
+    )
     span = None if first is None else (int(first), int(last))
     windows, notes = _windows(trace.steps, clock_id, units, span)
     if unfinished:

@@ -265,6 +265,6 @@ def _parts_of(scope: Scope, wanted: pl.DataFrame) -> pl.DataFrame:
         for first, last in spans.iter_rows()
     ]
     events = own.events.filter(pl.any_horizontal(pl.lit(False), *meets))
-    few = replace(own, events=events, windows=windows, steps=steps, clipped=None)
+    few = replace(own, events=events, windows=windows, steps=steps)
     labels = windows.select("window", "unit_id", "step")
     return step_breakdown(few).join(labels, on=["window", "unit_id"]).drop("window", "total_ns")

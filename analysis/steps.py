@@ -26,3 +26,16 @@ def median_step(scope: Scope) -> int | None:
     """The step of median length (the shorter of two, the first of equals); None without steps."""
     times = step_times(scope).sort("duration_ns", "step")
     return int(times["step"][(times.height - 1) // 2]) if times.height else None
+
+
+def stands_for(scope: Scope, asked: int | None) -> tuple[int, int]:
+    """How many steps a step that was looked at stands for, and how long they took together (ns): all, if none was asked for.
+
+    Args:
+        scope: with all windows.
+        asked: the step asked for; None: the median one was taken.
+    """
+    times = step_times(scope)
+    if asked is not None:
+        times = times.filter(pl.col("step") == asked)
+    return times.height, int(times["duration_ns"].sum())

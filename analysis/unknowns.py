@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import polars as pl
-
 from trnprof.analysis.scope import Scope
 from trnprof.tracer.reader import Trace
 from trnprof.tracer.units import format_percent
@@ -53,19 +51,17 @@ def unknown_notes(window: Mapping[str, Any], trace: Trace) -> list[str]:
     return notes
 
 
-def outside_note(scope: Scope) -> list[str]:
-    """Device time that no step holds: work that outlasts the step which issued it, or came before the first."""
-    if not scope.windows["step"].is_not_null().any():
+def outside_note(within_ns: int, everything_ns: int) -> list[str]:
+    """Device time that no step holds: work that outlasts the step which issued it, or came before the first.
+
+    Args:
+        within_ns: summed time of events in what holds all steps.
+        everything_ns: of all events.
+    """
+    outside = everything_ns - within_ns
+    if outside <= WORTH_TELLING * everything_ns:
         return []
-    last = scope.windows["window"].max()
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
-    inside = scope.in_windows(scope.events).filter(pl.col("window") == last).select(length)
-    within, everything = (
-        int(f["ns"][0] or 0) for f in pl.collect_all([inside, scope.events.select(length)])
-    )
-    if everything - within <= WORTH_TELLING * everything:
-        return []
-    share = format_percent((everything - within) / everything)
     return [
-        f"{share} of the device's event time lies before the first step or after the last: ranks count it, steps do not"
+        f"{format_percent(outside / everything_ns)} of the device's event time lies before the first step or after the last: "
+        "ranks count it, steps do not"
     ]

@@ -24,10 +24,19 @@ def engine_utilization(scope: Scope) -> pl.DataFrame:
     )
     active = covered_ns(inside, keys, "active_ns")
     sums, actives = pl.collect_all([summed, active])
+    return of_resources(sums.join(actives, on=keys, how="left"), scope)
+
+
+def of_resources(sums: pl.DataFrame, scope: Scope) -> pl.DataFrame:
+    """What ``engine_utilization`` returns.
+
+    Args:
+        sums: of those that had events: window, unit_id, resource, instruction_count, instruction_ns, active_ns.
+        scope: whose windows they are.
+    """
     frame = (
         _every_resource(scope)
-        .join(sums, on=keys, how="left")
-        .join(actives, on=keys, how="left")
+        .join(sums, on=["window", "unit_id", "resource"], how="left")
         .with_columns(pl.col("instruction_count", "instruction_ns", "active_ns").fill_null(0))
         .join(scope.window_lengths(), on=["window", "unit_id"])
     )

@@ -80,15 +80,16 @@ def _with_boundary(scope: Scope, carry: Sequence[str]) -> pl.LazyFrame:
     )
 
 
-def idle_by_reason(scope: Scope) -> pl.DataFrame:
+def of_reasons(idle: pl.DataFrame, scope: Scope) -> pl.DataFrame:
     """Idle time of each resource in each window.
 
+    Args:
+        idle: window, unit_id, resource, reason, idle_ns (summed over the resource's lanes).
+        scope: whose lanes they are.
+
     Returns:
-        One row a window, unit, resource and reason: window, unit_id, resource, reason, idle_ns (summed over the resource's
-        lanes), tracks (how many lanes: divide by it for the mean lane).
+        The same rows but those of no time, with tracks (how many lanes: divide by it for the mean lane).
     """
     keys = ["window", "unit_id", "resource", "reason"]
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns")
-    idle = scope.in_windows(idle_gaps(scope)).group_by(keys).agg(length).collect()
     tracks = scope.lanes.group_by("unit_id", "resource").agg(pl.len().alias("tracks"))
     return idle.filter(pl.col("idle_ns") > 0).join(tracks, on=["unit_id", "resource"]).sort(keys)

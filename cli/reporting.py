@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trnprof.cli.diagnostics import say
 from trnprof.cli.options import ReportFormat
+from trnprof.cli.progress import Tell, bar
 from trnprof.tracer.reader import Trace
 
 if TYPE_CHECKING:
     from trnprof.analysis.charts.chart import Chart
-    from trnprof.analysis.sections.section import Subject
+    from trnprof.analysis.mapping import Mapper
+    from trnprof.analysis.sections.section import Section, Subject
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,31 @@ class Asked:
     format: ReportFormat
 
 
-def report_text(trace: Trace, asked: Asked) -> str:
-    """The report as one text.
+@contextmanager
+def mapping_on(scheduler: str | None) -> Iterator[Mapper]:
+    """What adds up the pieces of a trace: threads here, or a Dask cluster.
+
+    Raises:
+        TrnprofError: no scheduler answers there, or Dask is not installed.
+    """
+    from trnprof.analysis.mapping import on_threads
+
+    if scheduler is None:
+        yield on_threads
+        return
+    from trnprof.analysis.dask_mapping import on_dask
+
+    with on_dask(scheduler) as mapper:
+        yield mapper
+
+
+def report_text(trace: Trace, asked: Asked, mapper: Mapper) -> str:
+    """The report as one text, with a bar on a terminal meanwhile.
+
+    Args:
+        trace: the trace.
+        asked: what of it.
+        mapper: what adds up its pieces.
 
     Raises:
         TrnprofError: there is no such section, step or rank; or what draws charts is not installed.
@@ -43,11 +69,26 @@ def report_text(trace: Trace, asked: Asked) -> str:
         from trnprof.analysis.charts.extra import drawing
 
         drawing()  # missing, it is told before anything is computed
-    from trnprof.analysis.sections.registry import build_section
-    from trnprof.analysis.sections.subject import ALL, section_names, subject_of
+    from trnprof.analysis.sections.subject import ALL, section_names
 
     wanted = asked.sections or ((ALL,) if asked.format is ReportFormat.HTML else ())
     names = section_names(wanted)
+    with bar("reading the trace") as tell:
+        return _text(trace, asked, names, mapper, tell)
+
+
+def _text(trace: Trace, asked: Asked, names: list[str], mapper: Mapper, tell: Tell) -> str:
+    from trnprof.analysis.mapping import counted
+    from trnprof.analysis.sections.registry import build_section
+    from trnprof.analysis.sections.subject import subject_of
+
+    def sections_of(subject: Subject) -> Iterator[Section]:
+        for number, name in enumerate(names):
+            tell(number, len(names), name)
+            yield build_section(name, subject)
+
+    mapper = counted(mapper, tell)
+    trace = trace.surveyed(mapper)
     subject = subject_of(trace, asked.step, asked.rank)
     if subject.rank != asked.rank:
         say(
@@ -56,12 +97,12 @@ def report_text(trace: Trace, asked: Asked) -> str:
     if names and asked.format is ReportFormat.TEXT:
         from trnprof.analysis.sections.text import section_lines
 
-        sections = [build_section(name, subject) for name in names]
+        sections = list(sections_of(subject))
         return "\n\n".join("\n".join(section_lines(s)) for s in sections) + "\n"
     from trnprof.analysis.report import build_report
 
-    document = build_report(trace, asked.step, subject.rank)
-    sections = [build_section(name, subject) for name in names]
+    document = build_report(trace, asked.step, subject.rank, mapper)
+    sections = list(sections_of(subject))
     if asked.format is ReportFormat.JSON:
         import json
 

@@ -13,6 +13,7 @@ from trnprof.tracer.errors import TraceError
 from trnprof.tracer.files import sync, writing
 from trnprof.tracer.manifest import FRAGMENTS, read_fragments, trace_beside
 from trnprof.tracer.reader import Trace, open_trace
+from trnprof.tracer.remote import url_of
 from trnprof.tracer.schema import TABLES
 from trnprof.tracer.seal import write_sealed
 from trnprof.tracer.transfer import Destination, transfer_writer
@@ -39,10 +40,12 @@ def compact(
         Where the small one is.
 
     Raises:
-        TraceError: ``path`` is not a readable trace; or it would be replaced while a writer may still run, or with rows lost.
+        TraceError: ``path`` is not a readable trace, or the URL of one; or it would be replaced while a writer may still run, or with rows lost.
         OutputExistsError: ``out`` exists and ``force`` was not given.
         WriteError: it could not be written; everything is as before then.
     """
+    if url_of(path) is not None:
+        raise TraceError(f"{url_of(path)} lies in a store: copy it to a directory, compact that")
     trace = open_trace(path)
     source = trace.path
     target = source if out is None else Path(out)

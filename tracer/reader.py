@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from trnprof.tracer.lookup import rows_of_events
 from trnprof.tracer.manifest import FRAGMENTS, is_trace, read_fragments, read_manifest
 from trnprof.tracer.nearest import nearest
 from trnprof.tracer.problems import Problem, warning
+from trnprof.tracer.remote import Remote, fetched, url_of
 from trnprof.tracer.replicas import expanded
 from trnprof.tracer.schema import STREAMED, TABLES
 from trnprof.tracer.shards import (
@@ -71,6 +73,21 @@ class Trace:
         """Whether the device events come from the emulator."""
         return bool(self.manifest.get("is_simulation", False))
 
+    @cached_property
+    def survey(self) -> pl.DataFrame:
+        """What lies on each track (``survey.survey``): read once."""
+        from trnprof.tracer.survey import survey  # here: it imports Trace
+
+        return survey(self)
+
+    def surveyed(self, mapper: Callable[..., Iterator[pl.DataFrame]]) -> Self:
+        """The same trace with its survey made by what runs a function over pieces elsewhere (``analysis.mapping``)."""
+        from trnprof.tracer.survey import survey  # here: it imports Trace
+
+        again = replace(self)
+        again.__dict__["survey"] = survey(self, mapper)
+        return again
+
     def validate(self) -> list[Problem]:
         """Everything that is wrong with the trace: what opening met, and what reading every row finds."""
         from trnprof.tracer.validate import validate  # here: it imports Trace
@@ -85,13 +102,17 @@ def open_trace(path: str | os.PathLike[str], *, expand: bool = False) -> Trace:
     read; what was lost is told in ``problems``.
 
     Args:
-        path: the directory.
+        path: the directory, or the URL of one in a store (``remote``).
         expand: have rows for every rank, those of folded ones being repeated (see ``replicas.expanded``). Analyzers weigh instead.
 
     Raises:
         TraceError: there is no trace, a fragment or the manifest is malformed, or it has a schema version that is not read.
     """
-    root = Path(path)
+    url = url_of(path)
+    remote = None if url is None else fetched(url)
+    root = Path(path) if remote is None else remote.root
+    if remote is not None and not is_trace(root):
+        raise TraceError(f"{url} is not a trace: it has no {FRAGMENTS}/")
     _check_is_trace(root)
     manifest = read_manifest(root)
     fragments, empty = read_fragments(root)
@@ -107,7 +128,7 @@ def open_trace(path: str | os.PathLike[str], *, expand: bool = False) -> Trace:
     joined: list[Mapping[str, Any]] = []
     bases, clocks = Bases(), dict[int, Mapping[str, Any]]()
     for fragment in fragments:
-        parts, found = _open_writer(root, fragment, bases)
+        parts, found = _open_writer(root, fragment, bases, remote)
         problems += found
         shards += parts
         small = {t: _collect([s for s in parts if s.table == t], t) for t in tables}
@@ -203,12 +224,15 @@ def _manifest_problems(
 
 
 def _open_writer(
-    root: Path, fragment: Mapping[str, Any], bases: Bases
+    root: Path, fragment: Mapping[str, Any], bases: Bases, remote: Remote | None
 ) -> tuple[list[Shard], list[Problem]]:
     shards, problems = [], []
     for table, path, entry in writer_files(root, fragment):
-        frame, is_mapped, found = open_file(TABLES[table], path, entry)
-        problems += found
+        if remote is not None and entry is not None and remote.is_left(path):
+            frame, is_mapped = remote.frame(table, path), False
+        else:
+            frame, is_mapped, found = open_file(TABLES[table], path, entry)
+            problems += found
         number = shard_number(fragment, table, path)
         rows = rebased(table, frame, bases)
         shards.append(Shard(table, path, fragment["writer"], number, entry, bases, rows, is_mapped))

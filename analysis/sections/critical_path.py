@@ -10,6 +10,8 @@ from trnprof.analysis.attribution import with_attribution
 from trnprof.analysis.critical_path import by_doing, critical_path, rank_changes
 from trnprof.analysis.sections.section import Column, Section, Subject, Table, silent, table
 from trnprof.analysis.step_graph import StepGraph, step_or_median_graph
+from trnprof.analysis.steps import stands_for
+from trnprof.tracer.units import format_ns
 
 KEY: Final = "critical-path"
 TITLE: Final = "Critical path"
@@ -44,7 +46,12 @@ def build(subject: Subject) -> Section:
         _by(path, graph, "by_source_line", {"source": "source line"}),
         table("rank_changes", "where it changes rank", _CHANGES, rank_changes(path), TOP),
     ]
-    return Section(KEY, TITLE, tuple(t for t in tables if t.rows), _notes(graph))
+    return Section(
+        KEY,
+        TITLE,
+        tuple(t for t in tables if t.rows),
+        (*_notes(graph), *_extrapolated(subject, graph)),
+    )
 
 
 def _by(path: pl.DataFrame, graph: StepGraph, key: str, labels: dict[str, str]) -> Table:
@@ -58,6 +65,18 @@ def _by(path: pl.DataFrame, graph: StepGraph, key: str, labels: dict[str, str]) 
     )
     columns = (*(Column(k, v) for k, v in labels.items()), *_FIGURES)
     return table(key, key.replace("_", " "), columns, rows, TOP)
+
+
+def _extrapolated(subject: Subject, graph: StepGraph) -> tuple[str, ...]:
+    """What the median step says of all of them."""
+    assert subject.scope is not None
+    count, took_ns = stands_for(subject.scope, subject.step)
+    if graph.step is None or count < 2:
+        return ()
+    length = graph.end_ns - graph.start_ns
+    return (
+        f"~ it is the median one: {count} like it are {format_ns(count * length)}, the {count} of the trace {format_ns(took_ns)}",
+    )
 
 
 def _notes(graph: StepGraph) -> tuple[str, ...]:

@@ -77,8 +77,7 @@ def build(subject: Subject) -> Section:
 def _in_memory(scope: Scope) -> Scope:
     """The same scope, its events read once for all that is asked of them here."""
     events = scope.events.drop("event_id", "blocked_by", "descriptor_bytes")
-    read = replace(scope, events=events)
-    return replace(read, clipped=read.inside().collect(engine="streaming").lazy())
+    return replace(scope, events=events.collect(engine="streaming").lazy())
 
 
 def _by(labels_of: Callable[[pl.LazyFrame], Labels], scope: Scope, trace: Trace) -> pl.DataFrame:

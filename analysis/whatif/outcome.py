@@ -14,6 +14,7 @@ import polars as pl
 from trnprof.analysis.critical_path import by_doing, critical_path
 from trnprof.analysis.scope import device_scope
 from trnprof.analysis.step_graph import StepGraph, step_or_median_graph
+from trnprof.analysis.steps import stands_for
 from trnprof.analysis.whatif.changes import Change, changes_of, combined
 from trnprof.analysis.whatif.retime import Retimed, retime, unchanged
 from trnprof.tracer.errors import TrnprofError
@@ -29,8 +30,8 @@ def what_if(trace: Trace, wanted: Sequence[Change], step: int | None = None) -> 
         step: which step; None for the median one, or the whole trace where there are no steps.
 
     Returns:
-        step, step_ns (in the trace), unchanged_ns (timed again as it is), error (of that, a fraction), is_inferred (edges were), changes
-        (each alone: change, step_ns, saved_ns, saved_share), together (the same of all), critical_path (what the step is then made of:
+        step, steps (that it stands for: all, if it is the median one), step_ns (in the trace), unchanged_ns (timed again as it is), error (of that, a fraction), is_inferred (edges were), changes
+        (each alone: change, step_ns, saved_ns, all_steps_saved_ns (extrapolated: saved_ns times steps), saved_share), together (the same of all), critical_path (what the step is then made of:
         doing, duration_ns, share).
 
     Raises:
@@ -48,14 +49,18 @@ def what_if(trace: Trace, wanted: Sequence[Change], step: int | None = None) -> 
     timed = [retime(trace, graph, part) for part in parts]
     whole = timed[0] if len(parts) == 1 else retime(trace, graph, combined(graph, parts))
     length = graph.end_ns - graph.start_ns
+    steps = max(1, stands_for(scope, step)[0])
     return {
         "step": graph.step,
+        "steps": steps,
         "step_ns": length,
         "unchanged_ns": base.step_ns,
         "error": base.step_ns / length - 1 if length else 0.0,
         "is_inferred": graph.is_inferred,
-        "changes": [_row(str(c), base, t, length) for c, t in zip(wanted, timed, strict=True)],
-        "together": _row("all together", base, whole, length),
+        "changes": [
+            _row(str(c), base, t, length, steps) for c, t in zip(wanted, timed, strict=True)
+        ],
+        "together": _row("all together", base, whole, length, steps),
         "critical_path": by_doing(critical_path(_after(graph, whole))).to_dicts(),
     }
 
@@ -74,13 +79,14 @@ def check_edges(trace: Trace, graph: StepGraph) -> None:
         )
 
 
-def _row(change: str, base: Retimed, timed: Retimed, length: int) -> dict[str, Any]:
+def _row(change: str, base: Retimed, timed: Retimed, length: int, steps: int) -> dict[str, Any]:
     """The trace's own step less what timing it again saves."""
     saved = base.step_ns - timed.step_ns
     return {
         "change": change,
         "step_ns": length - saved,
         "saved_ns": saved,
+        "all_steps_saved_ns": steps * saved,
         "saved_share": saved / length if length else 0.0,
     }
 

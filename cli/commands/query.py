@@ -26,6 +26,7 @@ def query(
     from trnprof.analysis import query_output
     from trnprof.analysis.query import run_query
     from trnprof.cli.output import show, write_text
+    from trnprof.cli.progress import bar
     from trnprof.cli.reading import open_and_tell
     from trnprof.tracer.errors import TrnprofError
     from trnprof.tracer.files import check_output_file, written_beside
@@ -34,7 +35,9 @@ def query(
         raise TrnprofError("parquet goes to a file: give -o FILE.parquet")
     if output is not None:
         check_output_file(output, force=force)
-    answer = run_query(open_and_tell(trace), sql)
+    opened = open_and_tell(trace)
+    with bar("answering"):
+        answer = run_query(opened, sql)
     if format is QueryFormat.PARQUET and output is not None:
         with written_beside(output, force=force) as beside:
             answer.write_parquet(beside)

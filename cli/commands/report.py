@@ -33,6 +33,13 @@ def report(
         ),
     ] = None,
     force: Annotated[bool, FORCE] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:PORT",
+            help="Add up the first screen on the Dask cluster of this scheduler. docs/scaling.md.",
+        ),
+    ] = None,
 ) -> None:
     """Print utilization, what bounds each operator, why engines idle, and what to try.
 
@@ -45,12 +52,13 @@ def report(
     from trnprof.cli.diagnostics import say
     from trnprof.cli.output import show, write_text
     from trnprof.cli.reading import open_and_tell
-    from trnprof.cli.reporting import Asked, report_text, save_plots
+    from trnprof.cli.reporting import Asked, mapping_on, report_text, save_plots
     from trnprof.emulator.capture.store import holds_workload
 
     asked = Asked(section or (), step, rank, ReportFormat.JSON if as_json else format)
     opened = open_and_tell(trace)
-    text = report_text(opened, asked)
+    with mapping_on(scheduler) as mapper:
+        text = report_text(opened, asked, mapper)
     if plots is not None:
         files = save_plots(opened, asked, plots, force=force)
         say(f"{plots}: {', '.join(files) or 'nothing to draw'}")

@@ -44,6 +44,7 @@ def whatif(
     from trnprof.analysis.whatif.outcome import what_if
     from trnprof.analysis.whatif.table import what_if_section
     from trnprof.cli.output import show, write_text
+    from trnprof.cli.progress import bar
     from trnprof.cli.reading import open_and_tell
     from trnprof.tracer.errors import TrnprofError
     from trnprof.tracer.version import __version__
@@ -52,7 +53,8 @@ def whatif(
     if not wanted:
         raise TrnprofError("nothing to change: give --scale or --remove")
     opened = open_and_tell(trace)
-    outcome = what_if(opened, wanted, step)
+    with bar("timing a step again"):
+        outcome = what_if(opened, wanted, step)
     if as_json:
         head = {
             "schema": 1,

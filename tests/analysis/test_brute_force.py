@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from tests.analysis.traces import (
     BANDWIDTH,
     DMA0,
@@ -24,12 +26,12 @@ from tests.analysis.traces import (
 )
 
 from trnprof.analysis.breakdown import PARTS, step_breakdown
-from trnprof.analysis.metrics import unit_counters
 from trnprof.analysis.operators import top_operators
-from trnprof.analysis.phases import PHASES, step_phases
+from trnprof.analysis.phases import PHASES
 from trnprof.analysis.scope import Scope, device_scope
+from trnprof.analysis.screen import Screen, screen_of
 from trnprof.analysis.utilization import engine_utilization, unit_activity
-from trnprof.analysis.waits import NONE_AFTER, UNKNOWN, idle_by_reason
+from trnprof.analysis.waits import NONE_AFTER, UNKNOWN
 from trnprof.tracer.reader import Trace
 from trnprof.tracer.schema import TABLES
 
@@ -125,12 +127,18 @@ def opened(trace: Trace) -> Scope:
     return scope
 
 
+def swept(trace: Trace) -> Screen:
+    """The first screen, from as many pieces as there can be."""
+    return screen_of(trace, opened(trace), piece_events=1)
+
+
 @settings(max_examples=25, deadline=None)
 @given(traces())
 def test_utilization(given_trace: tuple[Trace, list[Row]]) -> None:
     trace, rows = given_trace
     scope = opened(trace)
     found = engine_utilization(scope)
+    assert_frame_equal(swept(trace).engines(), found, check_dtypes=False)
     assert found.height == len(WINDOWS) * CORES * (len(ENGINE_NAMES) + 1)
     for row in found.iter_rows(named=True):
         window, core = WINDOWS[row["window"]], row["unit_id"] - 2
@@ -158,7 +166,7 @@ def is_collective(row: Row) -> bool:
 @given(traces())
 def test_counters(given_trace: tuple[Trace, list[Row]]) -> None:
     trace, rows = given_trace
-    for found in unit_counters(opened(trace), trace).iter_rows(named=True):
+    for found in swept(trace).counters().iter_rows(named=True):
         window = WINDOWS[found["window"]]
         own = [r for r in counted(rows) if core_of(r) == found["unit_id"] - 2]
         matmuls = [
@@ -213,7 +221,7 @@ def test_idle_by_reason_closes_on_the_window(given_trace: tuple[Trace, list[Row]
     trace, rows = given_trace
     scope = opened(trace)
     found: dict[tuple[int, int, str], Counter[str]] = {}
-    for row in idle_by_reason(scope).iter_rows(named=True):
+    for row in swept(trace).waits().iter_rows(named=True):
         key = (row["window"], row["unit_id"] - 2, row["resource"])
         found.setdefault(key, Counter())[row["reason"]] = row["idle_ns"]
     for number, window in enumerate(WINDOWS):
@@ -246,7 +254,9 @@ def part_of(instant: int, own: list[Row], host: set[int], window: tuple[int, int
 @given(traces())
 def test_breakdown_is_a_partition_of_the_step(given_trace: tuple[Trace, list[Row]]) -> None:
     trace, rows = given_trace
-    for found in step_breakdown(opened(trace)).iter_rows(named=True):
+    partition = step_breakdown(opened(trace))
+    assert_frame_equal(swept(trace).breakdown().select(partition.columns), partition)
+    for found in partition.iter_rows(named=True):
         window, core = WINDOWS[found["window"]], found["unit_id"] - 2
         assert sum(found[p] for p in PARTS) == found["total_ns"] == window[1] - window[0]
         own = [r for r in counted(rows) if core_of(r) == core]
@@ -293,9 +303,9 @@ def test_phases_are_a_partition_of_the_step(
 ) -> None:
     trace, rows = given_trace
     ops = frame(TABLES["ops"], [{**o, "phase": p} for o, p in zip(PHASED_OPS, phases, strict=True)])
-    scope = opened(trace)
-    parts = {(r["window"], r["unit_id"]): r for r in step_breakdown(scope).to_dicts()}
-    for found in step_phases(scope, ops.lazy()).iter_rows(named=True):
+    screen = swept(replace(trace, ops=ops.lazy()))
+    parts = {(r["window"], r["unit_id"]): r for r in screen.breakdown().to_dicts()}
+    for found in screen.phases().iter_rows(named=True):
         window, core = WINDOWS[found["window"]], found["unit_id"] - 2
         assert sum(found[p] for p in PHASES) == found["total_ns"] == window[1] - window[0]
         own = [r for r in counted(rows) if core_of(r) == core]
@@ -323,10 +333,11 @@ def roofline_ns(own: list[Row], window: tuple[int, int]) -> float:
 @given(traces())
 def test_operators(given_trace: tuple[Trace, list[Row]]) -> None:
     trace, rows = given_trace
-    found = {
-        (r["window"], r["module"], r["name"]): r
-        for r in top_operators(opened(trace), trace).to_dicts()
-    }
+    operators = top_operators(opened(trace), trace)
+    numbers = ("operator", "event_name")
+    alike = swept(trace).operators().select(operators.columns).drop(numbers)
+    assert_frame_equal(alike, operators.drop(numbers), check_dtypes=False)
+    found = {(r["window"], r["module"], r["name"]): r for r in operators.to_dicts()}
     for number, window in enumerate(WINDOWS):
         groups: dict[tuple[str | None, str], list[Row]] = {}
         for row in counted(rows):

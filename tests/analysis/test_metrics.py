@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 from tests.analysis.traces import DMA0, PEAK_FLOPS, TENSOR, build, core_tracks, event, step
 
-from trnprof.analysis.metrics import combine_units, derive, dtype_multipliers, unit_counters
+from trnprof.analysis.metrics import combine_units, derive, dtype_multipliers
 from trnprof.analysis.scope import device_scope
+from trnprof.analysis.screen import screen_of
 
 INF2_PEAK = 128 * 128 * 2 * 2.8e9
 INF2_BANDWIDTH = 410e9
@@ -113,7 +114,7 @@ def test_roofline_counts_each_datatype_at_its_own_peak() -> None:
     trace = build(events, steps=[step(0, 0, 1000)])
     scope = device_scope(trace)
     assert scope is not None
-    row = derive(unit_counters(scope, trace)).row(0, named=True)
+    row = derive(screen_of(trace, scope).counters()).row(0, named=True)
     assert row["roofline_compute_s"] == pytest.approx(1e6 / PEAK_FLOPS + 1e6 / (PEAK_FLOPS / 4))
 
 
@@ -139,7 +140,7 @@ def test_dma_reaches_the_lower_of_stack_and_engines(
     scope = device_scope(trace)
     assert scope is not None
     assert scope.units["dma_peak_bytes_per_s"].to_list() == [reached, reached]
-    both = derive(combine_units(unit_counters(scope, trace))).row(0, named=True)
+    both = derive(combine_units(screen_of(trace, scope).counters())).row(0, named=True)
     assert both["dma_peak_bytes_per_s"] == (None if reached is None else 2 * reached)
     assert both["peak_bytes_per_s"] == (None if stack is None else 2 * stack)
     needed_s = None if reached is None else 1000 / (2 * reached)
@@ -170,7 +171,7 @@ def test_cores_of_one_rank_share_its_operations_and_replicas_weigh() -> None:
     trace = build(events, tracks=tracks, ops=ops, steps=[step(0, 0, 100)])
     scope = device_scope(trace)
     assert scope is not None
-    counters = unit_counters(scope, trace)
+    counters = screen_of(trace, scope).counters()
     assert counters.filter(pl.col("window") == 0)["model_flops"].to_list() == [50.0, 50.0]
     twice = counters.with_columns(replica_count=pl.lit(3))
     combined = combine_units(twice).row(0, named=True)

@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from tests.analysis.traces import DMA0, SYNC, TENSOR, VECTOR, build, core_tracks, event, step
 
 from trnprof.analysis.ranks import rank_breakdown, rank_rows
+from trnprof.analysis.scope import device_scope
+from trnprof.analysis.screen import screen_of
+from trnprof.tracer.reader import Trace
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 KINETO = SHARED / "traces" / "kineto"
@@ -190,7 +194,13 @@ def test_against_sets_of_instants(
         for rank, stream, start, length, category, number in drawn
     ]
     steps = [step(i, a, a + n, rank=0) for i, (a, n) in enumerate(bounds)]
-    found = rank_breakdown(build(rows, tracks=gpu_tracks(3), steps=steps))
+    trace = build(rows, tracks=gpu_tracks(3), steps=steps)
+    found = rank_breakdown(trace)
+    scope = device_scope(trace)
+    if scope is not None:
+        swept = screen_of(trace, scope, piece_events=1).ranks_broken_down()
+        for ours, theirs in ((swept.whole, found.whole), (swept.steps, found.steps)):
+            assert_frame_equal(ours, theirs, check_dtypes=False)
     by_unit = {
         u["unit"]: [r for r in rows if r["track_id"] // 100 == u["rank"]]
         for u in found.units.to_dicts()
@@ -264,13 +274,17 @@ def test_emulated_cores_are_ranks_and_repeated_ranks_are_counted_not_repeated() 
     assert (first["compute_ns"], first["copy_only_ns"], first["idle_ns"]) == (150, 50, 0)
 
 
+def rank_rows_of(trace: Trace) -> dict[str, Any]:
+    return rank_rows(rank_breakdown(trace))
+
+
 def test_without_a_device_it_says_so() -> None:
-    assert "nothing_to_say" in rank_rows(build([], tracks=[]))
-    assert "nothing_to_say" in rank_rows(build([event(10, 5, None)], tracks=gpu_tracks(1)))
+    assert "nothing_to_say" in rank_rows_of(build([], tracks=[]))
+    assert "nothing_to_say" in rank_rows_of(build([event(10, 5, None)], tracks=gpu_tracks(1)))
 
 
 def test_rows_of_the_report_are_json() -> None:
-    rows = rank_rows(build([event(10, 0, 5)], tracks=gpu_tracks(1), steps=[step(0, 0, 10)]))
+    rows = rank_rows_of(build([event(10, 0, 5)], tracks=gpu_tracks(1), steps=[step(0, 0, 10)]))
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     assert rows["ranks"][0]["overlap_share"] is None
     assert rows["steps"][0]["idle_ns"] == 5

@@ -13,10 +13,11 @@ import pytest
 from tests.emulator.programs import op, ref
 from tests.emulator.ranks.worlds import Run, collective, group, layers, mesh, run, world
 
-from trnprof.analysis.metrics import combine_units, unit_counters
+from trnprof.analysis.metrics import combine_units
 from trnprof.analysis.ranks import rank_breakdown
 from trnprof.analysis.report import build_report
 from trnprof.analysis.scope import device_scope
+from trnprof.analysis.screen import screen_of
 from trnprof.emulator.system import load_system
 from trnprof.emulator.workload import ProcessGroup, Workload, World
 from trnprof.tracer.errors import CaptureError, SystemDescriptionError, TrnprofError
@@ -143,7 +144,7 @@ def test_model_flops_are_those_of_all_ranks(tmp_path: Path, lnc: int) -> None:
     done = run(tmp_path / "t", replace(source, operations=operations), ULTRA, lnc=lnc)
     scope = device_scope(done.trace)
     assert scope is not None
-    counters = combine_units(unit_counters(scope, done.trace))
+    counters = combine_units(screen_of(done.trace, scope).counters())
     assert counters["model_flops"].unique().to_list() == [LAYERS * flops * RANKS]
     assert counters["hardware_flops"].unique().to_list() == [LAYERS * flops * RANKS]
     peak = ULTRA.core.tensor.peak_flops()
