@@ -26,6 +26,8 @@ MAX_BYTES: Final = 2**50
 MAX_DELAY_PS: Final = 10**15
 MAX_SWEEP: Final = 64
 """Sizes of one sweep: each twice the one before."""
+_SLOWEST: Final = 1e-6
+"""Times beyond a million times their own are beyond what the scheduler counts."""
 _RANGE: Final = re.compile(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", re.ASCII)
 _ANOTHER: Final = ("bytes", "ranks", "algorithm", "root")
 
@@ -208,7 +210,10 @@ def read_fault(text: str, option: str, key: str) -> tuple[str, float]:
     what, colon, factor = read_named(text, option, key).rpartition(":")
     if not colon:
         raise TrnprofError(f"{option} {text!r}: expected {_EXPECTED[option]}")
-    return what, parse_fraction(factor)
+    fraction = parse_fraction(factor)
+    if 0 < fraction < _SLOWEST:
+        raise TrnprofError(f"{option} {text!r}: expected a factor of {_SLOWEST:g} or more")
+    return what, fraction
 
 
 def read_named(text: str, option: str, key: str) -> str:

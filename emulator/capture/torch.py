@@ -148,7 +148,7 @@ class TorchCapture:
         if self.settings.peers is not None:
             self._find_peers(Peers(self.settings.peers, rank, self.settings.launcher))
         objects = Objects(self._messages, self.log.note, self._refuse)
-        FakeWorld(size, rank, objects, self._refuse).install()
+        FakeWorld(size, rank, objects, self.log.note, self._refuse).install()
         if self._fake is not None:
             from trnprof.emulator.capture.torch_reducer import install_reducer
 

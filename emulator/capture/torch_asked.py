@@ -27,7 +27,7 @@ _ARITHMETIC: Final = (
 _COMPARISONS: Final = "lt le gt ge eq ne".split()
 _WAY_OUT: Final = (
     "decided by values that fake tensors do not have, taken as 0 or False: {}; if that is the wrong way, "
-    "record real tensors (--real), or let a setting of the script decide"
+    "record real tensors (--real, which runs one rank), or let a setting of the script decide"
 )
 
 

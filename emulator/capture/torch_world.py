@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.utils._python_dispatch import _disable_current_modes
@@ -45,10 +46,16 @@ class FakeWorld:
     """
 
     def __init__(
-        self, size: int, rank: int, objects: Objects, refuse: Callable[[str], NoReturn]
+        self,
+        size: int,
+        rank: int,
+        objects: Objects,
+        note: Callable[[str], object],
+        refuse: Callable[[str], NoReturn],
     ) -> None:
         self.size = size
         self.rank = rank
+        self._note = note
         self._objects = objects
         self._refuse = refuse
         self._library: Any = None
@@ -92,15 +99,17 @@ class FakeWorld:
             if isinstance(method, staticmethod):
                 setattr(mesh, name, staticmethod(_on_emulated(_on_host(method.__func__))))
             elif method is not None:
-                setattr(mesh, name, _on_emulated(_on_host(method)))
+                setattr(mesh, name, _on_emulated(_with_values(_on_host(method))))
         init = _on_emulated(_on_host(device_mesh.init_device_mesh))
 
         @functools.wraps(init)
         def init_device_mesh(device_type: str, mesh_shape: Any, **kwargs: Any) -> Any:
-            if math.prod(mesh_shape) > self.size:
-                shape = " x ".join(map(str, mesh_shape))
-                self._refuse(
-                    f"the mesh {shape} has {math.prod(mesh_shape)} ranks, --world-size {self.size} given"
+            shape, ranks = " x ".join(map(str, mesh_shape)), math.prod(mesh_shape)
+            if ranks > self.size:
+                self._refuse(f"the mesh {shape} has {ranks} ranks, --world-size {self.size} given")
+            if ranks < self.size:
+                self._note(
+                    f"the mesh {shape} has {ranks} of {self.size} ranks: the others are emulated as if they did the same"
                 )
             return init(device_type, mesh_shape, **kwargs)
 
@@ -155,6 +164,19 @@ def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return on_host
+
+
+def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, fake tensors among its arguments made lists of their values: ranks that a program computes are known."""
+
+    def valued(value: Any) -> Any:
+        return value.tolist() if isinstance(value, FakeTensor) else value
+
+    @functools.wraps(function)
+    def with_values(*args: Any, **kwargs: Any) -> Any:
+        return function(*map(valued, args), **{k: valued(v) for k, v in kwargs.items()})
+
+    return with_values
 
 
 def _on_emulated(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -70,6 +70,8 @@ def test_bad_input_is_one_line(files: list[Path], tmp_path: Path) -> None:
     assert "never run: 1 → 1" in trnprof("emulate", torn, *out).only_error
     torn.unlink()
     assert "only one is there" in trnprof("emulate", files[0], *out).only_error
+    twice = trnprof("emulate", files[0], files[0], *out).only_error
+    assert twice.endswith("is given more than once; give the file of each rank once")
     assert "rank 1 is missing" in trnprof("emulate", files[0], files[2], *out).only_error
     assert "one trace at a time" in trnprof("emulate", tmp_path, tmp_path, *out).only_error
     assert names_below(tmp_path) == before

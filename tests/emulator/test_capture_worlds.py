@@ -56,6 +56,24 @@ def test_fsdp2_gathers_each_layer_and_scatters_its_gradient(
         assert not kinds(workload, step, "optimizer")
 
 
+def test_fsdp2_that_reshards_to_pairs_gathers_within_them_in_the_backward() -> None:
+    """``reshard_after_forward=2``: ranks 0 and 1 keep half of each block between them."""
+    workload = played(RANKS, "parallel.py", "fsdp2_pairs")
+    gathered = [
+        (workload.groups[call.group].ranks, call.nbytes)
+        for call in calls(workload, 1, "backward")
+        if call.kind == "all_gather"
+    ]
+    assert gathered.count(((0, 1), BLOCK * 4)) == LAYERS
+    assert kinds(workload, 1, "forward").count(("all_gather", "world", BLOCK * 4)) == LAYERS
+
+
+def test_a_mesh_of_some_of_the_ranks_is_told() -> None:
+    code = "from torch.distributed import init_device_mesh as m; import torch; m('cuda', (4,)); torch.nn.Linear(2, 2)(torch.ones(2))"
+    noted = [note for note in played(8, "-c", code).notes if "mesh" in note]
+    assert noted == ["the mesh 4 has 4 of 8 ranks: the others are emulated as if they did the same"]
+
+
 def test_fsdp2_packs_its_own_shards_only() -> None:
     """A block is laid into its rank's part of the buffer, 1/64 of it, and taken apart whole: both read and write as many bytes."""
     workload = played(RANKS, "parallel.py", "fsdp2")

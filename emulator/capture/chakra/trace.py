@@ -24,6 +24,7 @@ from trnprof.tracer.formats.protobuf_wire import LENGTH, MALFORMED, Bytes, read_
 from trnprof.tracer.units import printable
 
 _AGAIN: Final = "copy or write it anew"
+_GZIP: Final = b"\x1f\x8b"
 _SHOWN: Final = 6
 
 
@@ -109,6 +110,8 @@ def _node_spans(label: str, data: Bytes) -> I64:
     """int64[n, 2], of the nodes: all messages but the first, which is of the whole."""
     if not data.size:
         raise ProfileError(f"{label} is empty (0 bytes)")
+    if data[:2].tobytes() == _GZIP:
+        raise ProfileError(f"{label} is compressed; decompress it first: gunzip")
     count, end, problem = find_messages(data, np.empty((0, 2), np.int64))
     if problem:
         raise _torn(label, data, count, end, problem)
@@ -137,7 +140,9 @@ def _is_metadata(data: Bytes, first: int, end: int) -> bool:
 
 def _torn(label: str, data: Bytes, count: int, end: int, problem: int) -> ProfileError:
     """What is wrong behind the last whole message."""
-    if problem == MALFORMED or not count:
+    spans = np.empty((count, 2), np.int64)
+    find_messages(data[:end], spans)
+    if problem == MALFORMED or not count or not _is_metadata(data, *spans[0]):
         where = f"at byte {end} (message {count})"
         return ProfileError(
             f"{label} is no Chakra execution trace, or damaged: {where} is no length of a message; {_AGAIN}"

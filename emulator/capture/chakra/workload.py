@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -81,6 +83,9 @@ def read_workload(paths: Sequence[Path]) -> Workload:
 
 def _ranks_of(files: Sequence[Path]) -> list[int]:
     """The rank of each file: the number its name ends with or has behind "rank"; else its place among them."""
+    twice = [path for path, count in Counter(map(os.path.realpath, files)).items() if count > 1]
+    if twice:
+        raise ProfileError(f"{twice[0]} is given more than once; give the file of each rank once")
     found = []
     for path in files:
         number = _NUMBER.search(path.name)

@@ -86,6 +86,8 @@ def made(way: str, device: str) -> nn.Module:
             return shard(Model(head=True).to(device))
         case "fsdp2_keep":
             return shard(Model(head=True).to(device), reshard_after_forward=False)
+        case "fsdp2_pairs":
+            return shard(Model(head=True).to(device), reshard_after_forward=2)
         case "fsdp2_mixed":
             precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
             return shard(Model(head=True).to(device), mp_policy=precision)
