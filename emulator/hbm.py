@@ -54,7 +54,7 @@ class HbmOccupancy:
     def at_start(self) -> dict[int | None, Samples]:
         """What lies there now as the first sample of each counter."""
         levels: dict[int | None, int] = {None: self.occupied_bytes}
-        levels |= self.by_use
+        levels.update(self.by_use.items())
         zero = np.zeros(1, np.int64)
         return {use: (zero, np.array([nbytes], np.float64)) for use, nbytes in levels.items()}
 
