@@ -16,6 +16,7 @@ QUESTIONS: Final = {
     "idle": "What did idle engines wait for?",
     "collectives": "What do collectives take and reach, and who comes late to them?",
     "dma": "Are DMAs large enough, spread over the queues, and what of their time is their bytes?",
+    "memory": "How full are HBM and the other memories over time, and with what?",
     "critical-path": "Which chain of events makes the step as long as it is?",
 }
 """By name of the section, in the order of a report; the module of that name (``_`` for ``-``) has ``build(subject)``."""
