@@ -16,6 +16,7 @@ QUESTIONS: Final = {
     "idle": "What did idle engines wait for?",
     "collectives": "What do collectives take and reach, and who comes late to them?",
     "dma": "Are DMAs large enough, spread over the queues, and what of their time is their bytes?",
+    "roofline": "How much of the machine is used, and where do operators and layers stand under its roofs?",
     "memory": "How full are HBM and the other memories over time, and with what?",
     "critical-path": "Which chain of events makes the step as long as it is?",
 }
