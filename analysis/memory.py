@@ -207,14 +207,17 @@ def timeline(
     width = max(1, -(-(end_ns - start_ns) // buckets))
     count = max(1, -(-(end_ns - start_ns) // width))
     mine = known.filter(pl.col("gauge") == gauge).select("track_id", pl.col("use").fill_null(""))
+    placed = held.join(mine, on="track_id").with_columns(
+        bucket=((pl.col("start_ns") - start_ns) // width).clip(0, count - 1),
+        last=((pl.col("end_ns") - 1 - start_ns) // width).clip(0, count - 1),
+    )
+    # of many samples few hold on into another bucket
+    is_one = pl.col("last") <= pl.col("bucket")
+    several = placed.filter(~is_one).with_columns(
+        bucket=pl.int_ranges("bucket", pl.col("last") + 1)
+    )
     pieces = (
-        held.join(mine, on="track_id")
-        .with_columns(
-            first=((pl.col("start_ns") - start_ns) // width).clip(0, count - 1),
-            last=((pl.col("end_ns") - 1 - start_ns) // width).clip(0, count - 1),
-        )
-        .with_columns(bucket=pl.int_ranges("first", pl.max_horizontal("first", "last") + 1))
-        .explode("bucket")
+        pl.concat([placed.filter(is_one), several.explode("bucket", empty_as_null=False)])
         .with_columns(bucket_start=start_ns + pl.col("bucket") * width)
         .with_columns(
             length=(
