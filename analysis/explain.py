@@ -24,7 +24,7 @@ class Metric:
 
     Attributes:
         key: in JSON.
-        place: the object of a report's JSON that it is first found in: metrics, breakdown, phases, operators or ranks.
+        place: the object of a report's JSON that it is first found in: metrics, breakdown, phases, operators, ranks, or a section.
         name: what people call it.
         unit: of its value.
         formula: in keys of other figures.

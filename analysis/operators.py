@@ -70,7 +70,7 @@ def top_operators(
     labels, numbers = (labels_of or operator_labels)(trace.ops)
     used = scope.events.select("op_id").unique()
     numbers = numbers.join(used, on="op_id", how="semi").collect(engine="streaming").lazy()
-    inside = _with_operator(scope, trace, numbers)
+    inside = with_operator(scope, trace, numbers)
     resources = _active_by_resource(inside)
     is_event = pl.col("op_id").is_null().all()
     in_steps = pl.struct("op_id", "step").filter(pl.col("step").is_not_null()).n_unique()
@@ -195,8 +195,8 @@ def classify(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(bound_by=bound, bound_share=share).drop("busiest", "busiest_ns")
 
 
-def _with_operator(scope: Scope, trace: Trace, numbers: pl.LazyFrame) -> pl.LazyFrame:
-    """Events in windows with their operator; events without operation get numbers below 0, one a name."""
+def with_operator(scope: Scope, trace: Trace, numbers: pl.LazyFrame) -> pl.LazyFrame:
+    """Events in windows with their operator and adjusted FLOPs; events without operation get numbers below 0, one a name."""
     own = -1 - pl.col("name").cast(pl.Categorical).to_physical().cast(pl.Int64)
     inside = with_adjusted_flops(scope.inside(), trace)
     return inside.join(numbers, on="op_id", how="left").with_columns(

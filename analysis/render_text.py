@@ -13,7 +13,7 @@ from trnprof.analysis.render_ranks import (
     streams_section,
 )
 from trnprof.analysis.report import focused_window
-from trnprof.analysis.text_layout import WIDTH, fit, time_unit, wrapped
+from trnprof.analysis.text_layout import WIDTH, bar, fit, time_unit, wrapped
 from trnprof.analysis.verdict import bandwidth_reached, is_negligible
 from trnprof.analysis.verdict_streams import runs_on_streams
 from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate, printable
@@ -21,7 +21,6 @@ from trnprof.tracer.units import format_bytes, format_ns, format_percent, format
 BAR: Final = 28
 TOP_ROWS: Final = 10
 MAX_STEPS: Final = 12
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _PARTS: Final = {
     "compute_ns": "compute",
     "exposed_collective_ns": "exposed comm",
@@ -57,16 +56,6 @@ def render_text(report: Mapping[str, Any]) -> str:
         _foot(report),
     ]
     return "\n\n".join("\n".join(s) for s in sections if s) + "\n"
-
-
-def bar(share: float, width: int = BAR) -> str:
-    """A bar of ``width`` columns at 1, in eighths of a column.
-
-    >>> bar(0.5, 4), bar(0.28125, 4), bar(0.0, 4)
-    ('██', '█▏', '')
-    """
-    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
-    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
 
 
 def title_parts(report: Mapping[str, Any]) -> list[str]:
@@ -151,7 +140,7 @@ def _breakdown(window: Mapping[str, Any]) -> Section:
     split = _phase_split(window["phases"], last_digit, work, digits)
     lines = _beside(title, f"{split} {unit}" if split else "")
     for key, name, time, share in zip(shown, shown.values(), times, shares, strict=True):
-        drawn = bar(parts[key] / total)
+        drawn = bar(parts[key] / total, BAR)
         lines.append(
             f" {name:<14}{drawn:<{BAR}}{_decimal(time, digits) + ' ' + unit:>22}{_decimal(share, 1) + ' %':>14}"
         )

@@ -9,6 +9,7 @@ from typing import Final
 from trnprof.tracer.units import printable
 
 WIDTH: Final = 80
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _TIE: Final = "\0"
 _BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|[kMGTP]?B\b)")
 
@@ -41,3 +42,13 @@ def wrapped(text: str, first: str, then: str | None = None, width: int = WIDTH) 
         break_on_hyphens=False,
     )
     return [line.replace(_TIE, " ") for line in lines]
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of ``width`` columns at 1, in eighths of a column.
+
+    >>> bar(0.5, 4), bar(0.28125, 4), bar(0.0, 4)
+    ('██', '█▏', '')
+    """
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()

@@ -9,6 +9,7 @@ import typer
 
 from trnprof.cli.commands.collective import collective
 from trnprof.cli.commands.compact import compact
+from trnprof.cli.commands.diff import diff
 from trnprof.cli.commands.emulate import emulate
 from trnprof.cli.commands.explain import explain
 from trnprof.cli.commands.export import export
@@ -48,6 +49,7 @@ app.command(rich_help_panel=MACHINES)(collective)
 app.add_typer(systems, name="systems", rich_help_panel=MACHINES)
 app.command(rich_help_panel=READ)(report)
 app.command(rich_help_panel=READ)(whatif)
+app.command(rich_help_panel=READ)(diff)
 app.command(rich_help_panel=READ)(query)
 app.command(rich_help_panel=READ)(explain)
 app.command(rich_help_panel=READ)(view)

@@ -24,7 +24,7 @@ from trnprof.emulator.run_step import (
     to_whole_ns,
 )
 from trnprof.emulator.system import System
-from trnprof.emulator.trace_tracks import DEVICE_CLOCK, peak_rows
+from trnprof.emulator.trace_tracks import DEVICE_CLOCK, peak_rows, use_rows
 from trnprof.emulator.workload import Workload
 from trnprof.tracer.errors import CaptureError, WriteError
 from trnprof.tracer.manifest import Clock
@@ -137,7 +137,9 @@ def _write_tables(writer: TraceWriter, ready: Prepared) -> None:
     writer.set_peaks(peak_rows(progress.system))
     writer.add_ops(ready.modules)
     for each in progress.classes:
-        count_hbm(writer, each.counter, [0], [float(each.hbm.occupied_bytes)])
+        uses = list(each.hbm.by_use)
+        writer.add_tracks(use_rows(progress.plan.rows, each.counter, uses))
+        count_hbm(writer, each.counter, each.hbm.at_start())
 
 
 def _forecast(stages: Sequence[Stage], path: Path) -> Forecast:

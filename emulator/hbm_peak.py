@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from trnprof.emulator.hbm_uses import (
+from trnprof.emulator.hbm_uses import Origin, categories, origins
+from trnprof.emulator.workload import Workload
+from trnprof.tracer.memory_names import (
     ACTIVATIONS,
     BUFFERS,
     COLLECTIVES,
@@ -17,11 +19,7 @@ from trnprof.emulator.hbm_uses import (
     OPTIMIZER_STATE,
     PARAMETERS,
     WORKSPACE,
-    Origin,
-    categories,
-    origins,
 )
-from trnprof.emulator.workload import Workload
 from trnprof.tracer.units import format_bytes
 
 _TOLD, _KEPT = 4, 10

@@ -9,15 +9,17 @@ from typing import Final
 from trnprof.emulator.lowering.elementwise import base_name
 from trnprof.emulator.lowering.movement import COPIES, JOINS, SHARDS
 from trnprof.emulator.workload import Operation, TensorRef, Workload
-
-PARAMETERS: Final = "parameters"
-GRADIENTS: Final = "gradients"
-OPTIMIZER_STATE: Final = "optimizer state"
-ACTIVATIONS: Final = "activations"
-COLLECTIVES: Final = "collectives' buffers"
-WORKSPACE: Final = "workspace"
-BUFFERS: Final = "buffers"
-INPUTS: Final = "inputs"
+from trnprof.tracer.memory_names import (
+    ACTIVATIONS,
+    BUFFERS,
+    COLLECTIVES,
+    GRADIENTS,
+    HBM_USES,
+    INPUTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    WORKSPACE,
+)
 
 _KEPT: Final = {
     "parameter": PARAMETERS,
@@ -135,6 +137,11 @@ def categories(program: Workload) -> dict[int, str]:
     for op in program.operations:
         uses.see(op)
     return {storage: uses.category(storage) for storage in uses.roles}
+
+
+def use_places(program: Workload) -> dict[int, int]:
+    """By storage, the place in HBM_USES of what it is for."""
+    return {storage: HBM_USES.index(use) for storage, use in categories(program).items()}
 
 
 def origins(program: Workload, storages: Collection[int]) -> dict[int, Origin]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from trnprof.emulator.hbm_uses import use_places
 from trnprof.emulator.lowering.residency import lifetimes
 from trnprof.emulator.op_rows import module_rows
 from trnprof.emulator.ranks.classes import RankClass, classes_of
@@ -95,7 +96,12 @@ def prepare(
         )
         for i, (each, first_op_id) in enumerate(zip(classes, first_ids, strict=False))
     )
+    uses: dict[int, dict[int, int]] = {}
     for each in emulated:
+        kind = each.source.kind
+        if kind not in uses:
+            uses[kind] = use_places(each.source.program)
+        each.hbm.use_of = uses[kind]
         each.hbm.start(each.source.program.resident)
     progress = Progress(system, execution, emulated, plan, server_count, module_ids)
     return Prepared(progress, groups, modules)

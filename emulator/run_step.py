@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trnprof.emulator.coverage import Coverage
-from trnprof.emulator.hbm import HbmOccupancy
+from trnprof.emulator.hbm import HbmOccupancy, Samples, sbuf_samples
 from trnprof.emulator.lowering.residency import Lifetimes
 from trnprof.emulator.lowering.step import LoweredStep, lower_step
 from trnprof.emulator.op_rows import operation_rows
@@ -32,7 +31,7 @@ from trnprof.emulator.scheduler import carry_state, schedule
 from trnprof.emulator.system import System
 from trnprof.emulator.taskgraph import I64, Schedule, ServerState, TaskGraph
 from trnprof.emulator.trace_rows import event_columns, flow_columns, meeting_flows
-from trnprof.emulator.trace_tracks import DEVICE_CLOCK
+from trnprof.emulator.trace_tracks import DEVICE_CLOCK, FIRST_USE, HBM_COUNTER, SBUF_COUNTER
 from trnprof.emulator.workload import Operation, WorkloadStep
 from trnprof.tracer.errors import CaptureError, GraphError
 from trnprof.tracer.schema import MAX_SHARD_ROWS
@@ -197,12 +196,13 @@ def run_step(writer: TraceWriter, stages: Sequence[Stage], progress: Progress, e
 def _write_memory(
     writer: TraceWriter, stages: Sequence[Stage], schedules: Sequence[Schedule]
 ) -> None:
-    """Samples of the HBM occupancy of each class."""
+    """Samples of what HBM and SBUF of each class hold."""
     for stage, own in zip(stages, schedules, strict=True):
-        times, levels = stage.of.hbm.advance(
-            stage.operations, stage.first, stage.lowered, own, stage.of.end_ps
-        )
-        count_hbm(writer, stage.of.counter, times, levels)
+        of = stage.of
+        samples = of.hbm.advance(stage.operations, stage.first, stage.lowered, own, of.end_ps)
+        count_hbm(writer, of.counter, samples)
+        times, levels = sbuf_samples(stage.lowered, own, of.end_ps)
+        _count(writer, of.counter + SBUF_COUNTER - HBM_COUNTER, times, levels)
 
 
 def _part(stage: Stage) -> Part:
@@ -362,13 +362,19 @@ def to_whole_ns(ps: int) -> int:
     return (ps + 500) // 1000
 
 
-def count_hbm(writer: TraceWriter, track: int, times: Any, levels: Any) -> None:
-    """Samples of an HBM counter."""
+def count_hbm(writer: TraceWriter, counter: int, samples: Mapping[int | None, Samples]) -> None:
+    """Samples of what lies in HBM, as ``HbmOccupancy.advance`` gives them; ``counter`` is the track of all bytes."""
+    for use, (times, levels) in samples.items():
+        track = counter if use is None else counter + FIRST_USE - HBM_COUNTER + use
+        _count(writer, track, times, levels)
+
+
+def _count(writer: TraceWriter, track: int, times: I64, levels: NDArray[np.float64]) -> None:
     if len(times):
         writer.append_counters(
             {
                 "track_id": np.full(len(times), track, np.uint32),
-                "timestamp_ns": np.asarray(times, np.int64),
-                "value": np.asarray(levels, np.float64),
+                "timestamp_ns": times,
+                "value": levels,
             }
         )

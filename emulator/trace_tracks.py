@@ -5,11 +5,13 @@ Those of other ranks, and of the fabric, are in ``ranks.tracks``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trnprof.emulator.lowering.plan import ENGINES, TENSOR
 from trnprof.emulator.lowering.tasks import QUEUES
 from trnprof.emulator.system import System
+from trnprof.tracer.memory_names import HBM_BYTES, HBM_USES, SBUF_BYTES, hbm_counter
 
 DEVICE_CLOCK = 0
 
@@ -20,7 +22,13 @@ TRACK_OF_SERVER = {name: _FIRST_LANE + i for i, name in enumerate((*ENGINES, *QU
 HBM_COUNTER = _FIRST_LANE + len(TRACK_OF_SERVER)
 """Track of the HBM occupancy counter."""
 
-FIRST_STREAM = HBM_COUNTER + 1
+SBUF_COUNTER = HBM_COUNTER + 1
+"""Track of the counter of what stays in SBUF between kernels."""
+
+FIRST_USE = SBUF_COUNTER + 1
+"""Track of the counter of the first of HBM_USES; there are those that the program has."""
+
+FIRST_STREAM = FIRST_USE + len(HBM_USES)
 """Track of the first stream of collectives."""
 
 
@@ -61,8 +69,28 @@ def track_rows(system: System, chip: int = 0, core: int = 0) -> list[dict[str, A
                 bandwidth=rate,
             )
         )
-    rows.append(_row(HBM_COUNTER, CORE, "counter", "HBM bytes", 99, unit="B"))
+    rows.append(_row(HBM_COUNTER, CORE, "counter", HBM_BYTES, 99, unit="B"))
+    rows.append(_row(SBUF_COUNTER, CORE, "counter", SBUF_BYTES, 98, unit="B"))
     return [row | _place(row["kind"], chip, core) for row in rows]
+
+
+def use_rows(
+    rows: dict[str, list[Any]], counter: int, places: Sequence[int]
+) -> dict[str, list[Any]]:
+    """Rows of ``tracks`` for some of HBM_USES, like that of the HBM occupancy.
+
+    Args:
+        rows: of ``tracks``.
+        counter: track of the HBM occupancy.
+        places: in HBM_USES.
+    """
+    like = rows["track_id"].index(counter)
+    copied = {name: [values[like]] * len(places) for name, values in rows.items()}
+    return copied | {
+        "track_id": [counter + FIRST_USE - HBM_COUNTER + place for place in places],
+        "name": [hbm_counter(HBM_USES[place]) for place in places],
+        "sort_order": [rows["sort_order"][like] + 1 + place for place in places],
+    }
 
 
 def peak_rows(system: System) -> dict[str, list[Any]]:

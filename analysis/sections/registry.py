@@ -18,6 +18,8 @@ QUESTIONS: Final = {
     "dma": "Are DMAs large enough, spread over the queues, and what of their time is their bytes?",
     "operators": "Which operators, layers, lines and shapes take the time, what repeats, and what does the host add?",
     "steps": "How even are steps, which warm up, which are out of line and by what?",
+    "roofline": "How much of the machine is used, and where do operators and layers stand under its roofs?",
+    "memory": "How full are HBM and the other memories over time, and with what?",
     "critical-path": "Which chain of events makes the step as long as it is?",
 }
 """By name of the section, in the order of a report; the module of that name (``_`` for ``-``) has ``build(subject)``."""

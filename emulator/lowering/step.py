@@ -36,6 +36,7 @@ class LoweredStep:
         first_task: first task that moves a storage to or from HBM.
         collectives: cost of each task that is a collective.
         exchanged: last collective that reads or writes a storage.
+        kept_in_sbuf: (tasks so far, bytes) after each kernel: what SBUF keeps of tensors beyond it.
     """
 
     tasks: TaskList
@@ -44,6 +45,7 @@ class LoweredStep:
     first_task: dict[int, int]
     collectives: dict[int, CollectiveCost]
     exchanged: dict[int, int]
+    kept_in_sbuf: tuple[tuple[int, int], ...] = ()
 
 
 def lower_step(
@@ -86,6 +88,7 @@ def lower_step(
         mixed=mixed,
     )
     passed = 0
+    kept_in_sbuf: list[tuple[int, int]] = []
     for group in groups:
         for op in operations[passed : group[0] + 1]:
             for storage in op.freed:
@@ -98,6 +101,7 @@ def lower_step(
             emit_given(state, members[0])
         else:
             emit_kernel(state, members)
+        kept_in_sbuf.append((len(state.tasks), state.residency.used_bytes))
     flush(state, first_position + len(operations) - 1)
     return LoweredStep(
         state.tasks,
@@ -106,6 +110,7 @@ def lower_step(
         state.first_task,
         state.collectives,
         state.exchanged,
+        tuple(kept_in_sbuf),
     )
 
 

@@ -23,6 +23,7 @@ from trnprof.emulator.taskgraph import ServerState
 from trnprof.emulator.workload import Operation, TensorRef, Workload
 from trnprof.tracer.errors import CaptureError, WriteError
 from trnprof.tracer.manifest import write_manifest
+from trnprof.tracer.memory_names import HBM_USES, hbm_counter
 from trnprof.tracer.reader import Trace, open_trace
 
 EXECUTIONS = pytest.mark.parametrize("execution", ["fused", "eager"])
@@ -273,9 +274,9 @@ def brute_force_hbm(workload: Workload, execution: str) -> tuple[list[tuple[int,
 @EXECUTIONS
 def test_hbm_occupancy_follows_the_lifetimes(tmp_path: Path, execution: str) -> None:
     done = run(tmp_path / "t", training(), execution=execution)
-    counters = done.trace.counters.collect()
-    name = done.trace.tracks.filter(pl.col("track_id") == counters["track_id"][0])["name"][0]
-    assert name == "HBM bytes"
+    names = done.trace.tracks.select("track_id", "name")
+    samples = done.trace.counters.collect().join(names, on="track_id", maintain_order="left")
+    counters = samples.filter(pl.col("name") == "HBM bytes")
     found = dict(zip(counters["timestamp_ns"], counters["value"], strict=True))
     expected, peak = brute_force_hbm(training(), execution)
     changes = [(t, v) for i, (t, v) in enumerate(expected) if i == 0 or v != expected[i - 1][1]]
@@ -286,6 +287,11 @@ def test_hbm_occupancy_follows_the_lifetimes(tmp_path: Path, execution: str) -> 
     assert hbm["peak_by_category"]["parameters"] == WEIGHT.nbytes
     assert (counters["timestamp_ns"].diff().drop_nulls() >= 0).all()
     assert (counters["value"] >= 2 * WEIGHT.nbytes).all()
+    # what each use holds sums to it at every instant
+    by_use = samples.filter(pl.col("name").is_in([hbm_counter(use) for use in HBM_USES]))
+    for when, value in counters.select("timestamp_ns", "value").iter_rows():
+        until = by_use.filter(pl.col("timestamp_ns") <= when)
+        assert until.group_by("name").agg(pl.col("value").last())["value"].sum() == value
 
 
 def test_what_does_not_fit_is_said_and_timed_all_the_same(tmp_path: Path) -> None:

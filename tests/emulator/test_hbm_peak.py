@@ -8,12 +8,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 from tests.emulator.programs import TRN2, op, program, ref
 
+import trnprof
 from trnprof.emulator.emulate import emulate
 from trnprof.emulator.hbm_uses import categories
 from trnprof.emulator.workload import CollectiveCall, ProcessGroup, Workload, World
+from trnprof.tracer.manifest import write_manifest
+from trnprof.tracer.memory_names import hbm_counter
+
+PARTS = ("parameters", "gradients", "optimizer state")
 
 W, SHARD = ref(0, 8, 8, role="parameter"), ref(1, 4, 8, role="parameter")
 
@@ -107,3 +113,58 @@ def test_what_does_not_fit_is_told_with_its_origin_and_a_way_out(tmp_path: Path)
     (tmp_path / "two").mkdir()
     two = emulate(program([*big, *reads], [W]), TRN2, tmp_path / "two", lnc=2)
     assert two.details["notes"] == []
+
+
+def test_an_adam_step_by_hand(tmp_path: Path) -> None:
+    """Two weights of 256 B each: gradients as many bytes, two moments each, by use, over time."""
+    weights = [ref(i, 8, 8, role="parameter") for i in (0, 1)]
+    grads = [ref(2 + i, 8, 8, role="gradient") for i in (0, 1)]
+    moments = [ref(4 + i, 8, 8, role="optimizer_state") for i in range(4)]
+    x, y = ref(10, 8, 8, role="input"), ref(11, 8, 8)
+    operations = [
+        op("mm", [x, weights[0]], [y]),
+        op("mm", [x, y], [grads[0]], "backward"),
+        op("mm", [y, x], [grads[1]], "backward", freed=[y.tensor]),
+        *(op("zeros_like", [w], [m], "optimizer") for w, m in zip(weights * 2, moments, strict=True)),
+        *(op("add_", [w, g], [w], "optimizer") for w, g in zip(weights, grads, strict=True)),
+    ]  # fmt: skip
+    end = op("record_stream", [], [], freed=[g.tensor for g in grads])
+    done = emulate(program([*operations, end], weights), TRN2, tmp_path, execution="eager")
+    write_manifest(tmp_path, is_simulation=True, emulation=done.details)
+    trace = trnprof.open(tmp_path)
+    samples = trace.counters.collect().join(trace.tracks.select("track_id", "name"), on="track_id")
+    highest = dict(samples.group_by("name").agg(pl.col("value").max()).iter_rows())
+    assert {use: highest[hbm_counter(use)] for use in (*PARTS, "inputs", "activations")} == {
+        "parameters": 512,
+        "gradients": 512,
+        "optimizer state": 1024,
+        "inputs": 256,
+        "activations": 256,
+    }
+    assert done.details["hbm"]["peak_by_category"] == {
+        "optimizer state": 1024,
+        "parameters": 512,
+        "gradients": 512,
+        "inputs": 256,
+    }
+    last = samples.group_by("name").agg(pl.col("value").last())
+    assert dict(last.filter(pl.col("name") == "HBM gradients").iter_rows()) == {"HBM gradients": 0}
+    # a counter says what changed: no value twice in a row
+    again = samples.filter(pl.col("value") == pl.col("value").shift().over("track_id"))
+    assert not again.height
+    # SBUF holds nothing where every operator runs alone
+    assert highest["SBUF bytes"] == 0
+
+
+def test_sbuf_holds_what_kernels_pass_on(tmp_path: Path) -> None:
+    a, b, c = (ref(i, 128, 128) for i in (1, 2, 3))
+    x = ref(0, 128, 128, role="input")
+    operations = [op("mm", [x, x], [a]), op("mm", [a, a], [b]), op("mm", [b, b], [c])]
+    done = emulate(program(operations, []), TRN2, tmp_path)
+    write_manifest(tmp_path, is_simulation=True, emulation=done.details)
+    trace = trnprof.open(tmp_path)
+    sbuf = trace.tracks.filter(pl.col("name") == "SBUF bytes")["track_id"][0]
+    levels = trace.counters.filter(pl.col("track_id") == sbuf).collect()["value"]
+    assert levels[0] == 0
+    assert set(levels) <= {n * a.nbytes for n in range(5)}
+    assert levels.max() >= a.nbytes
