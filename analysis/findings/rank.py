@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trnprof.analysis.findings import communication, machine, partition
+from trnprof.analysis.findings import (
+    balance,
+    communication,
+    intensity,
+    launches,
+    machine,
+    partition,
+    transfers,
+)
 from trnprof.analysis.findings.case import Case, StepTimes
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
@@ -13,8 +21,11 @@ from trnprof.analysis.scope import Scope
 from trnprof.analysis.steps import median_step
 from trnprof.tracer.reader import Trace
 
-PROGRAM = (communication, partition)
+PROGRAM = (balance, communication, transfers, intensity, launches, partition)
 """Rules about the program; what is wrong with the machine is told first, and not charged to it."""
+
+_SAME = {launches.KEY: "launches", communication.KEY: "hide-collectives"}
+"""Rules that say more exactly what an advice of the partition is."""
 
 
 def findings_of(trace: Trace, scope: Scope, window: Mapping[str, Any]) -> list[Finding]:
@@ -35,6 +46,8 @@ def findings_of(trace: Trace, scope: Scope, window: Mapping[str, Any]) -> list[F
     faults = machine.find(case)
     rest = machine.undone(case, faults)
     found = [*faults, *(f for rule in PROGRAM for f in rule.find(rest))]
+    said = {_SAME[f.key] for f in found if f.key in _SAME}
+    found = [f for f in found if f.key not in said]
     worth = [f for f in found if f.gain_share >= limit("worthwhile_share")]
     ranked = sorted(worth, key=lambda f: (-f.gain_ns, f.key, f.where))
     return list({(f.key, f.where): f for f in reversed(ranked)}.values())[::-1]

@@ -113,7 +113,7 @@ def _findings(report: Mapping[str, Any]) -> Table:
         Column("gain_share", "of the step", "percent"),
         Column("command", "shows more"),
     )
-    return _of("findings", "what holds it back", columns, report["findings"], int(limit("first_screen")))  # fmt: skip
+    return _of("findings", "what undoing it would save", columns, report["findings"], int(limit("first_screen")))  # fmt: skip
 
 
 def _where(window: Mapping[str, Any]) -> Table:
