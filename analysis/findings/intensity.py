@@ -1,9 +1,8 @@
-"""Which layers move more bytes than they must, and which operators are far from their roofline?"""
+"""Which layers move more bytes than they must? Operators whose results go through HBM, and the form of the optimizer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -13,13 +12,11 @@ from trnprof.analysis.findings.case import Case
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.intervals import covered_ns
-from trnprof.analysis.operators import BANDWIDTH, ISSUE
 from trnprof.analysis.step_graph import StepGraph
 from trnprof.analysis.whatif.retime import Changes
 from trnprof.tracer.units import format_bytes, format_ns, format_percent
 
 FUSABLE: Final = "low-intensity"
-ROOFLINE: Final = "roofline"
 OPTIMIZER: Final = "optimizer"
 MOST: Final = 3
 
@@ -31,7 +28,6 @@ def find(case: Case) -> list[Finding]:
     placed = with_attribution(case.graph.events, case.trace.ops).with_row_index("at")
     return [
         *_fusable(case, case.graph, placed),
-        *_far(case, case.graph, placed),
         *_optimizer(case, case.graph, placed),
     ]
 
@@ -98,50 +94,6 @@ def _fusable(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding
 def _union_ns(rows: pl.DataFrame) -> float:
     covered = covered_ns(rows.lazy().select("unit_id", "start_ns", "end_ns"), ["unit_id"], "ns").collect()  # fmt: skip
     return float(covered["ns"].max() or 0.0)  # type: ignore[arg-type]
-
-
-def _far(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding]:
-    """Operators of the window that an engine bounds, or latency, at less than half of their roofline: brought to it."""
-    rows = case.window["operators"]
-    wanted = [r for r in rows if _is_far(case, r)] if isinstance(rows, list) else []
-    return [_at_roofline(case, graph, placed, row) for row in wanted[:MOST]]
-
-
-def _is_far(case: Case, row: Mapping[str, Any]) -> bool:
-    share = row["roofline_share"]
-    is_known = share is not None and row["bound_by"] not in (BANDWIDTH, ISSUE, "collective-bound", None)  # fmt: skip
-    is_long = row["time_ns"] / case.steps >= limit("fusable_share") * case.step_ns
-    is_own = row["phase"] != OPTIMIZER
-    return bool(is_known and is_long and is_own and share < limit("far_from_roofline"))
-
-
-def _at_roofline(
-    case: Case, graph: StepGraph, placed: pl.DataFrame, row: Mapping[str, Any]
-) -> Finding:
-    category = pl.col("category").cast(pl.String)
-    is_meant = (
-        (pl.col("operator") == row["name"])
-        & pl.col("layer").fill_null("").eq(row["module"] or "")
-        & pl.col("phase").eq_missing(pl.lit(row["phase"], pl.String))
-        & (category != "collective")
-    )
-    meant = placed.select(is_meant.fill_null(False)).to_series().to_numpy()
-    share = float(row["roofline_share"])
-    changes = Changes(np.where(meant, share, 1.0), np.zeros(len(graph)))
-    name = " ".join(p for p in (row["module"], row["name"]) if p)
-    bound = row["bound_by"].removesuffix("-bound")
-    return Finding(
-        key=ROOFLINE,
-        title=f"{name} reaches {format_percent(share)} of its roofline, bound by {bound}",
-        evidence=f"{format_ns(row['time_ns'] / case.steps, 3)} of a step in {row['count'] / case.steps:,.0f} calls, {format_ns(row['roofline_ns'] / case.steps, 3)} at the roofline of its FLOPs and HBM bytes",
-        where=name,
-        query=f"SELECT name, module, phase, time_ns, roofline_ns, roofline_share, bound_by, bound_share FROM operators WHERE name = '{str(row['name']).replace(chr(39), chr(39) * 2)}' AND {case.at_step()} ORDER BY time_ns DESC",
-        command=case.report("critical-path"),
-        touched_ns=row["time_ns"] / case.steps,
-        gain_ns=case.saved_ns(changes),
-        step_ns=case.step_ns,
-        changes=changes,
-    )
 
 
 def _optimizer(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding]:

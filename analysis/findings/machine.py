@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -30,8 +29,8 @@ def find(case: Case) -> list[Finding]:
     links = _link_rates(case)
     lame = links.filter(pl.col("rate_ratio") <= limit("link_rate_ratio"))
     found, done = [], set()
-    for name, members in _things(slow, ranks):
-        chips = {c for c in members["chip"].to_list() if c is not None} if name.startswith("chip") else set()  # fmt: skip
+    for name, members in _things(case, slow):
+        chips = {int(name.split()[1])} if name.startswith("chip") else set()
         own = lame.filter(pl.col("ends").list.set_intersection(sorted(chips)).list.len() > 0)
         done |= set(own["track_id"].to_list())
         found.append(_slow(case, name, members, own, links))
@@ -43,16 +42,30 @@ def find(case: Case) -> list[Finding]:
     return [*found, *_late(case)]
 
 
-def _things(slow: pl.DataFrame, ranks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """Slow ranks by chip, if all ranks of the chip are slow and others are not; else one by one."""
-    things: list[tuple[str, pl.DataFrame]] = []
-    for (chip,), rows in slow.group_by("chip", maintain_order=True):
-        of_chip = ranks.filter(pl.col("chip") == chip)
-        if chip is not None and of_chip.height == rows.height:
-            things.append((f"chip {chip}", rows))
-        else:
-            things += [(f"rank {r['rank']}", rows.filter(pl.col("rank") == r["rank"])) for r in rows.to_dicts()]  # fmt: skip
-    return things
+def _things(case: Case, slow: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """Chips all of whose ranks are slow, those that repeat a slow one too; then the ranks that are on no such chip."""
+    if not slow.height:
+        return []
+    cores = case.trace.tracks.filter(pl.col("kind").cast(pl.String) == "core").unique("track_id", keep="first")  # fmt: skip
+    stood_for = cores.select(replica_of="track_id", of="rank")
+    placed = cores.join(stood_for, on="replica_of", how="left").with_columns(rank=pl.coalesce("of", "rank"))  # fmt: skip
+    is_slow = pl.col("rank").is_in(slow["rank"].implode())
+    chips = (
+        placed.group_by("chip")
+        .agg(pl.col("rank").unique().sort(), whole=is_slow.all())
+        .filter(pl.col("whole") & pl.col("chip").is_not_null())
+        .sort("chip")
+    )
+    things = [
+        (
+            f"chip {chip}",
+            slow.filter(pl.col("rank").is_in(ranks)).unique("rank", maintain_order=True),
+        )
+        for chip, ranks, _ in chips.iter_rows()
+    ]
+    done = {rank for _, members in things for rank in members["rank"].to_list()}
+    rest = [rank for rank in slow["rank"].unique(maintain_order=True).to_list() if rank not in done]
+    return things + [(f"rank {rank}", slow.filter(pl.col("rank") == rank)) for rank in rest]
 
 
 def _slow(
@@ -172,11 +185,3 @@ def _late(case: Case) -> list[Finding]:
             )
         )
     return found
-
-
-def undone(case: Case, found: list[Finding]) -> Case:
-    """The case with all that is wrong with the machine set right, so that the program is not charged with it."""
-    parts = [f.changes for f in found if f.changes is not None and f.gain_share >= limit("worthwhile_share")]  # fmt: skip
-    if not parts or case.graph is None:
-        return case
-    return replace(case, given=combined(case.graph, parts))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
 
 from trnprof.analysis.findings import (
     balance,
@@ -12,6 +15,7 @@ from trnprof.analysis.findings import (
     launches,
     machine,
     partition,
+    roofline,
     transfers,
 )
 from trnprof.analysis.findings.case import Case, StepTimes
@@ -19,10 +23,16 @@ from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.scope import Scope
 from trnprof.analysis.steps import median_step
+from trnprof.analysis.whatif.retime import Changes
 from trnprof.tracer.reader import Trace
 
-PROGRAM = (balance, communication, transfers, intensity, launches, partition)
-"""Rules about the program; what is wrong with the machine is told first, and not charged to it."""
+Rule = Callable[[Case], list[Finding]]
+TIERS: Final[tuple[tuple[Rule, ...], ...]] = (
+    (machine.find,),
+    (balance.find, transfers.small, intensity.find),
+    (communication.find, transfers.exposed, roofline.find, launches.find, partition.find),
+)
+"""Rules that name a cause before those that name what comes of it: what the first explain is not charged again."""
 
 _SAME = {launches.KEY: "launches", communication.KEY: "hide-collectives"}
 """Rules that say more exactly what an advice of the partition is."""
@@ -43,11 +53,30 @@ def findings_of(trace: Trace, scope: Scope, window: Mapping[str, Any]) -> list[F
         return []
     step = median_step(scope) if window["step"] is None else window["step"]
     case = Case(StepTimes(trace, scope, step), window)
-    faults = machine.find(case)
-    rest = machine.undone(case, faults)
-    found = [*faults, *(f for rule in PROGRAM for f in rule.find(rest))]
+    found: list[Finding] = []
+    for rules in TIERS:
+        found += [finding for rule in rules for finding in rule(case)]
+        case = _explained(case, found)
     said = {_SAME[f.key] for f in found if f.key in _SAME}
     found = [f for f in found if f.key not in said]
-    worth = [f for f in found if f.gain_share >= limit("worthwhile_share")]
+    worth = [f for f in found if _is_worth(f)]
     ranked = sorted(worth, key=lambda f: (-f.gain_ns, f.key, f.where))
     return list({(f.key, f.where): f for f in reversed(ranked)}.values())[::-1]
+
+
+def _explained(case: Case, found: list[Finding]) -> Case:
+    """The case with all that was found undone."""
+    parts = [f.changes for f in found if f.changes is not None and _is_worth(f)]
+    if case.graph is None or not parts:
+        return case
+    whole = parts[0]
+    for part in parts[1:]:
+        # what two findings are about is not made faster twice
+        both = (whole.factors < 1) & (part.factors < 1)
+        least, product = np.minimum(whole.factors, part.factors), whole.factors * part.factors
+        whole = Changes(np.where(both, least, product), whole.added_ns + part.added_ns)
+    return replace(case, given=whole)
+
+
+def _is_worth(finding: Finding) -> bool:
+    return finding.gain_share >= limit("worthwhile_share")

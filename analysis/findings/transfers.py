@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,6 @@ import polars as pl
 from trnprof.analysis.attribution import with_attribution
 from trnprof.analysis.dma import dma_transfers
 from trnprof.analysis.dma_machine import engines_bytes_per_s, queue_slot_ns
-from trnprof.analysis.exposed import exposed_dmas
 from trnprof.analysis.findings.case import Case
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
@@ -23,22 +22,18 @@ SMALL: Final = "small-dmas"
 EXPOSED: Final = "exposed-dma"
 
 
-def find(case: Case) -> list[Finding]:
-    """Both are timed again; where the step cannot be, the partition's advice stands for them."""
-    if case.graph is None:
-        return []
-    return [*_small(case, case.graph), *_exposed(case, case.graph)]
-
-
-def _small(case: Case, graph: StepGraph) -> list[Finding]:
+def small(case: Case) -> list[Finding]:
     """Small transfers that hold their queue mostly for anything but their bytes, as if put together to the target size."""
+    graph = case.graph
+    if graph is None:
+        return []
     target = limit("small_dma_bytes")
     figures = dma_transfers(case.trace, case.times.own).select(
         held=pl.col("held_ns").sum(),
         small=pl.col("held_ns").filter((pl.col("size_bytes") < target) & (pl.col("issue_bound_ns") > 0)).sum(),
     )  # fmt: skip
-    held, small = figures.collect(engine="streaming").row(0)
-    if not held or small < limit("small_dma_share") * held:
+    held, of_small = figures.collect(engine="streaming").row(0)
+    if not held or of_small < limit("small_dma_share") * held:
         return []
     rows = _transfers(case, graph)
     meant = rows.filter("is_small")
@@ -46,19 +41,13 @@ def _small(case: Case, graph: StepGraph) -> list[Finding]:
         return []
     gain = case.saved_ns(changes := _put_together(graph, rows))
     count, nbytes = meant.height, float(meant["bytes"].sum())
-    by = (
-        with_attribution(meant, case.trace.ops)
-        .group_by("operator", "layer", "source")
-        .agg(pl.col("held_ns").sum())
-        .sort("held_ns", "operator", descending=[True, False])
-    )
-    place = _place(by.row(0, named=True))
+    place = _most(case, meant)
     average = format_bytes(nbytes / count, 3)
     return [
         Finding(
             key=SMALL,
             title=f"small DMAs: {count:,} transfers of {average} on average, most in {place}",
-            evidence=f"they hold their queues {format_percent(small / held, 0)} of the time that DMAs do, for issue and start-up more than for bytes; put together to {format_bytes(target, 3)} each (larger tiles, contiguous rows, lists of tensors)",
+            evidence=f"they hold their queues {format_percent(of_small / held, 0)} of the time that DMAs do, for issue and start-up more than for bytes; put together to {format_bytes(target, 3)} each (larger tiles, contiguous rows, lists of tensors)",
             where=place,
             query=f"SELECT operator, module, count(*) AS transfers, avg(bytes) AS mean_bytes, sum(duration_ns) AS time_ns FROM named_events WHERE category = 'dma' AND bytes < {target:.0f} AND {case.at_step()} GROUP BY operator, module ORDER BY time_ns DESC LIMIT 10",
             command=case.report("dma"),
@@ -70,7 +59,15 @@ def _small(case: Case, graph: StepGraph) -> list[Finding]:
     ]
 
 
-def _place(row: dict[str, Any]) -> str:
+def _most(case: Case, events: pl.DataFrame) -> str:
+    """The layer and operator with most time in these events."""
+    row = (
+        with_attribution(events, case.trace.ops)
+        .group_by("operator", "layer")
+        .agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        .sort("ns", "operator", descending=[True, False])
+        .row(0, named=True)
+    )
     return " ".join(str(p) for p in (row["layer"], row["operator"]) if p)
 
 
@@ -109,10 +106,13 @@ def _union_ns(rows: pl.DataFrame) -> float:
     return float(covered["ns"].max() or 0.0)  # type: ignore[arg-type]
 
 
-def _exposed(case: Case, graph: StepGraph) -> list[Finding]:
-    """DMAs and their issue hidden: the step takes no less than DMA is active."""
-    exposed = case.parts["exposed_dma_ns"] / case.steps
-    if exposed < limit("exposed_dma_share") * case.step_ns or not case.parts["compute_ns"]:
+def exposed(case: Case) -> list[Finding]:
+    """DMAs and their issue hidden: the step takes no less than DMA is active. Where it cannot be timed again, the partition's advice says it."""
+    graph = case.graph
+    if graph is None:
+        return []
+    alone = case.parts["exposed_dma_ns"] / case.steps
+    if alone < limit("exposed_dma_share") * case.step_ns or not case.parts["compute_ns"]:
         return []
     category = pl.col("category").cast(pl.String)
     is_dma = graph.events.select((pl.col("kind") == "dma_queue") | category.is_in(["dma", "sync"]))
@@ -120,21 +120,14 @@ def _exposed(case: Case, graph: StepGraph) -> list[Finding]:
     floor = _union_ns(graph.events.filter(meant))
     changes = Changes(np.where(meant.to_numpy(), 0.0, 1.0), np.zeros(len(graph)))
     gain = case.saved_ns(changes, floor)
-    by = (
-        exposed_dmas(case.times.own, case.trace)
-        .group_by("name")
-        .agg(pl.col("exposed_ns", "running_ns").sum())
-        .sort("exposed_ns", "name", descending=[True, False])
-    )
-    name = by["name"][0] if by.height else "DMA"
-    text = name.replace("'", "''")
+    name = _most(case, graph.events.filter(meant))
     return [
         Finding(
             key=EXPOSED,
-            title=f"DMA is exposed: {format_ns(exposed, 3)} of a step, most in {name}",
-            evidence=f"DMA is active {format_ns(floor, 3)} and nothing computes for {format_percent(exposed / case.step_ns)} of the step; loaded ahead, it would run beside compute",
-            where=str(name),
-            query=f"SELECT name, track, count(*) AS transfers, sum(duration_ns) AS time_ns, sum(bytes) AS bytes FROM named_events WHERE name = '{text}' AND {case.at_step()} GROUP BY name, track ORDER BY time_ns DESC LIMIT 10",
+            title=f"DMA is exposed: {format_ns(alone, 3)} of a step, most in {name}",
+            evidence=f"DMA is active {format_ns(floor, 3)} and nothing computes for {format_percent(alone / case.step_ns)} of the step; loaded ahead, it would run beside compute",
+            where=name,
+            query=f"SELECT operator, module, count(*) AS transfers, sum(duration_ns) AS time_ns, sum(bytes) AS bytes FROM named_events WHERE category = 'dma' AND {case.at_step()} GROUP BY operator, module ORDER BY time_ns DESC LIMIT 10",
             command=case.report("breakdown"),
             touched_ns=floor,
             gain_ns=gain,

@@ -17,11 +17,12 @@ _IS_COMPUTE = ~IS_COLLECTIVE & ~IS_DMA & (pl.col("category").cast(pl.String) != 
 def slowness(times: StepTimes) -> pl.DataFrame:
     """How long a rank takes for what its peers do too.
 
-    Instructions are equal if engine, name, FLOPs and bytes are; their time on the median rank (replicas weighing) is what others take.
+    Instructions are equal if engine, name, FLOPs and bytes are; their time on the median rank (replicas weighing) is what others take. Where some
+    state FLOPs or bytes, only they count: of the others nobody knows whether they are equal.
 
     Returns:
         One row a rank and chip: rank, chip, weight, busy_ns (union of its compute, of its busiest core), slowness (own time over the peers' for
-        equal instructions, 1 where there are none).
+        equal instructions, or the median ratio of one kind of them, whichever is less: a slow chip is slow in all of them; 1 without any).
     """
     compute = times.inside.filter(_IS_COMPUTE & pl.col("rank").is_not_null())
     keys = ["resource", "name", "flops", "bytes"]
@@ -41,11 +42,15 @@ def slowness(times: StepTimes) -> pl.DataFrame:
         .collect(engine="streaming")
     )
     shared = rows.join(peers, on=keys, nulls_equal=True).filter(pl.col("ranks") > 1)
+    has_work = (pl.col("flops").fill_null(0) > 0) | (pl.col("bytes").fill_null(0) > 0)
+    if rows.select(has_work.any()).item():
+        shared = shared.filter(has_work)
     own, other = (
         (pl.col("count") * pl.col("mean_ns")).sum(),
         (pl.col("count") * pl.col("median_ns")).sum(),
     )
-    speeds = shared.group_by("rank").agg(slowness=own / other)
+    typical = (pl.col("mean_ns") / pl.col("median_ns")).filter(pl.col("median_ns") > 0).median()
+    speeds = shared.group_by("rank").agg(slowness=pl.min_horizontal(own / other, typical))
     weights = rows.group_by("rank").agg(pl.col("weight").max())
     return (
         busy.join(speeds, on="rank", how="left")

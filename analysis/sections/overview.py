@@ -57,7 +57,7 @@ def overview(report: Mapping[str, Any]) -> Section:
         _of("headline", "", _HEADLINE, [_headline(window)]),
         _of(
             "verdict",
-            "",
+            "what holds it back",
             (Column("sentence", "in short"),),
             [{"sentence": s} for s in _said(window, report)],
         ),
