@@ -34,34 +34,39 @@ class StepTimes:
     @cached_property
     def graph(self) -> StepGraph | None:
         """None where it cannot be timed again: an import, without all dependencies, or too large for a first screen."""
-        if not self.trace.is_simulation or self._events() > limit("what_if_events"):
+        if not self.trace.is_simulation or self.is_large:
             return None
         found = step_graph(self.trace, self.scope, self.step)
         is_known = len(found) and found.has_all_edges and not found.is_inferred
         return found if is_known else None
 
     @cached_property
-    def window(self) -> int:
-        """Its number in the scope."""
-        at = pl.col("step").is_null() if self.step is None else pl.col("step") == self.step
-        return int(self.scope.windows.filter(at)["window"].cast(pl.Int64)[0])
-
-    @cached_property
-    def inside(self) -> pl.LazyFrame:
-        """The events inside, as ``Scope.inside`` has them, with rank, chip and replica_count of their unit."""
-        units = self.scope.units.lazy().select("unit_id", "rank", "chip", "replica_count")
-        chosen = self.scope.windows.filter(pl.col("window") == self.window)
-        events = replace(self.scope, windows=chosen, clipped=None).inside()
-        return events.join(units, on="unit_id")
+    def is_large(self) -> bool:
+        """Whether there is no time to look at each event of the step."""
+        count = self._events().select(pl.len()).collect(engine="streaming").item()
+        return int(count) > limit("what_if_events")
 
     @cached_property
     def own(self) -> Scope:
-        """The scope of this step alone."""
-        return replace(self.scope, windows=self.scope.windows.filter(pl.col("window") == self.window), clipped=None)  # fmt: skip
+        """The scope of this step alone, with its events in memory."""
+        chosen = replace(self.scope, windows=self._windows(), clipped=None, events=self._events().collect(engine="streaming").lazy())  # fmt: skip
+        return replace(chosen, clipped=chosen.inside().collect(engine="streaming").lazy())
 
-    def _events(self) -> int:
-        step = pl.lit(True) if self.step is None else pl.col("step") == self.step
-        return int(self.trace.events.filter(step).select(pl.len()).collect(engine="streaming").item())  # fmt: skip
+    @property
+    def inside(self) -> pl.LazyFrame:
+        """The events inside, as ``Scope.inside`` has them, with rank, chip and replica_count of their unit."""
+        units = self.scope.units.lazy().select("unit_id", "rank", "chip", "replica_count")
+        return self.own.inside().join(units, on="unit_id")
+
+    def _windows(self) -> pl.DataFrame:
+        at = pl.col("step").is_null() if self.step is None else pl.col("step") == self.step
+        return self.scope.windows.filter(at)
+
+    def _events(self) -> pl.LazyFrame:
+        """All that may meet the step's windows."""
+        windows = self._windows()
+        first, last = windows["window_start_ns"].min(), windows["window_end_ns"].max()
+        return self.scope.events.filter((pl.col("end_ns") >= first) & (pl.col("start_ns") <= last))
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from trnprof.analysis.collective_calls import collective_parts
 from trnprof.analysis.findings.case import Case
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.findings.work import begins, slowness
 from trnprof.analysis.step_graph import StepGraph
+from trnprof.analysis.stragglers import stragglers
 from trnprof.analysis.whatif.changes import added_by_links, combined
 from trnprof.analysis.whatif.retime import Changes
 from trnprof.tracer.units import format_ns, format_percent, format_rate
@@ -39,7 +41,8 @@ def find(case: Case) -> list[Finding]:
         _link(case, str(key[0]), str(key[1]), rows, links)
         for key, rows in rest.group_by("pair", "tier", maintain_order=True)
     ]
-    return [*found, *_late(case)]
+    late = _late(case) if case.trace.is_simulation else _stragglers(case)
+    return [*found, *late]
 
 
 def _things(case: Case, slow: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
@@ -182,6 +185,32 @@ def _late(case: Case) -> list[Finding]:
                 gain_ns=gain,
                 step_ns=case.step_ns,
                 is_upper_bound=bound,
+            )
+        )
+    return found
+
+
+def _stragglers(case: Case) -> list[Finding]:
+    """Of measured ranks, whose clocks need not agree: those that come last to collectives again and again."""
+    if case.times.scope.units["rank"].n_unique() < 2:
+        return []
+    late = stragglers(collective_parts(case.trace, case.times.scope)).filter("is_chronic")
+    steps = max(1, case.times.scope.windows["step"].n_unique() - 1)
+    found = []
+    for row in late.head(LATE_MOST).to_dicts():
+        gain = float(row["made_wait_ns"]) / steps
+        found.append(
+            Finding(
+                key=LATE,
+                title=f"rank {row['rank']} comes last to {row['times_last']:,} of {row['calls']:,} collectives",
+                evidence=f"{format_ns(row['late_ns'], 3)} later than the median of the others since its call {row['since_call']}; without it they would wait {format_ns(gain, 3)} less a step",
+                where=f"rank {row['rank']}",
+                query="SELECT rank, count(*) AS calls, min(start_ns) AS first_ns FROM collectives GROUP BY rank ORDER BY rank",
+                command=case.report("collectives"),
+                touched_ns=gain,
+                gain_ns=gain,
+                step_ns=case.step_ns,
+                is_upper_bound=True,
             )
         )
     return found

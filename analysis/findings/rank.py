@@ -16,6 +16,7 @@ from trnprof.analysis.findings import (
     machine,
     partition,
     roofline,
+    throttling,
     transfers,
 )
 from trnprof.analysis.findings.case import Case, StepTimes
@@ -28,7 +29,7 @@ from trnprof.tracer.reader import Trace
 
 Rule = Callable[[Case], list[Finding]]
 TIERS: Final[tuple[tuple[Rule, ...], ...]] = (
-    (machine.find,),
+    (machine.find, throttling.find),
     (balance.find, transfers.small, intensity.find),
     (communication.find, transfers.exposed, roofline.find, launches.find, partition.find),
 )
@@ -54,7 +55,7 @@ def findings_of(trace: Trace, scope: Scope, window: Mapping[str, Any]) -> list[F
     step = median_step(scope) if window["step"] is None else window["step"]
     case = Case(StepTimes(trace, scope, step), window)
     found: list[Finding] = []
-    for rules in TIERS:
+    for rules in ((partition.find,),) if case.times.is_large else TIERS:
         found += [finding for rule in rules for finding in rule(case)]
         case = _explained(case, found)
     said = {_SAME[f.key] for f in found if f.key in _SAME}

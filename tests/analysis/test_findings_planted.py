@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.analysis.traces import Row, build, event, step
+from tests.analysis.traces import TENSOR, VECTOR, Row, build, core_tracks, event, frame, step
 from tests.emulator.programs import op, program, ref
 from tests.emulator.ranks.pipelines import pipeline
 from tests.emulator.ranks.worlds import collective, group, layers, mesh, run, world
@@ -25,6 +25,7 @@ from trnprof.emulator.ranks.faults import Faults
 from trnprof.emulator.system import load_system
 from trnprof.emulator.workload import Operation, Workload, World
 from trnprof.tracer.reader import Trace
+from trnprof.tracer.schema import TABLES
 
 TRN2, ULTRA = load_system("trn2"), load_system("trn2-ultra")
 SPREAD: dict[str, Any] = {"placement": "spread"}
@@ -182,6 +183,38 @@ def test_a_loop_that_the_host_cannot_feed() -> None:
 
 def test_a_loop_that_the_host_feeds_has_no_such_finding() -> None:
     assert build_report(launched(100, 2_000, 10_000))["findings"] == []
+
+
+def test_throttling_costs_no_more_than_the_rate_that_it_takes() -> None:
+    """Half of the rate for 400 µs of a step of 1 ms, until another sample sets the limit back."""
+    tracks = [
+        *core_tracks(),
+        {"track_id": 40, "parent_id": 2, "kind": "counter", "name": "utilization limit, throttle HAM"},
+    ]  # fmt: skip
+    trace = build([event(TENSOR, 0, 1_000_000)], tracks=tracks, steps=[step(0, 0, 1_000_000)])
+    samples = [
+        {"track_id": 40, "timestamp_ns": at, "value": v} for at, v in ((-50, 1.0), (200_000, 0.5), (600_000, 1.0))
+    ]  # fmt: skip
+    trace = replace(trace, counters=frame(TABLES["counters"], samples).lazy())
+    found = {f["key"]: f for f in build_report(trace)["findings"]}["throttling"]
+    assert (found["gain_ns"], found["touched_ns"]) == (200_000, 400_000)
+    assert run_query(trace, found["query"])["value"].to_list() == [0.5]
+
+
+def test_measured_ranks_are_late_by_their_collectives_not_by_their_clocks() -> None:
+    """Rank 1 comes 50 µs after the others to each of ten calls; its first event is no later."""
+    tracks = core_tracks(3)
+    events = [event(TENSOR + 10 * r, 0, 1_000, name="mm") for r in range(3)]
+    for call in range(10):
+        end = 100_000 * (call + 1)
+        events += [
+            event(VECTOR + 10 * r, end - (10_000 if r == 1 else 60_000), 10_000 if r == 1 else 60_000, category="collective", name="all_reduce")
+            for r in range(3)
+        ]  # fmt: skip
+    steps = [step(0, 0, 1_000_000, rank=r) for r in range(3)]
+    found = build_report(build(events, tracks=tracks, steps=steps))["findings"]
+    late = [f for f in found if f["key"] == "late-rank"]
+    assert [(f["where"], f["gain_ns"]) for f in late] == [("rank 1", 500_000)]
 
 
 @settings(deadline=None)
