@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Final
 
 import polars as pl
@@ -20,7 +22,6 @@ _COLUMNS: Final = (
     Column("gain_share", "of step", "percent"),
     Column("touched_share", "touches", "percent"),
 )
-_EVIDENCE: Final = (Column("said", "evidence"),)
 
 
 def build(subject: Subject) -> Section:
@@ -34,24 +35,26 @@ def build(subject: Subject) -> Section:
     if not rows:
         return silent(KEY, TITLE, f"because {_lower(what_remains(window))}")
     frame = pl.DataFrame(rows, infer_schema_length=None)
-    said = [
-        {"said": text}
+    tables = (table("findings", "", _COLUMNS, frame),)
+    told = [
+        text
         for number, row in enumerate(rows, 1)
         for text in (
-            f"{number}  {row['title']}: {row['evidence']}",
-            f"   {row['command']}",
-            f'   trnprof query {subject.trace.path} "{row["query"]}"',
+            f"{number}: {row['evidence']}",
+            f"→ {row['command']}",
+            f"→ trnprof query {shlex.quote(str(subject.trace.path))} {_quoted(row['query'])}",
         )
     ]
-    tables = (
-        table("findings", "", _COLUMNS, frame),
-        table("evidence", "evidence, and what shows it", _EVIDENCE, pl.DataFrame(said)),
-    )
     least = format_percent(limit("worthwhile_share"), 0)
-    notes = [f"what would save less than {least} of the step is left out; gains do not add up: each is timed alone"]  # fmt: skip
+    notes = [*told, f"what would save less than {least} of the step is left out; gains do not add up: each is timed alone"]  # fmt: skip
     if any(row["is_upper_bound"] for row in rows):
         notes.append("~ some gains are what goes away if nothing else moves: the step could not be timed again")  # fmt: skip
     return Section(KEY, TITLE, tables, tuple(notes))
+
+
+def _quoted(sql: str) -> str:
+    """In double quotes of a shell: SQL has single ones of its own."""
+    return '"' + re.sub(r'(["$`\\])', r"\\\1", sql) + '"'
 
 
 def _lower(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,9 @@ from trnprof.analysis.findings.work import weighted_median
 from trnprof.analysis.query import run_query
 from trnprof.analysis.render_text import render_text
 from trnprof.analysis.report import build_report
+from trnprof.analysis.scope import device_scope
+from trnprof.analysis.sections.registry import build_section
+from trnprof.analysis.sections.section import Subject
 from trnprof.emulator.ranks.faults import Faults
 from trnprof.emulator.system import load_system
 from trnprof.emulator.workload import Operation, Workload, World
@@ -230,3 +234,17 @@ def test_every_threshold_has_a_source_or_a_reason() -> None:
     for name, threshold in thresholds().items():
         assert threshold.unit, name
         assert bool(threshold.source) != bool(threshold.reason), name
+
+
+def test_the_section_has_all_findings_with_queries_that_a_shell_passes_on(tmp_path: Path) -> None:
+    trace = emulated(tmp_path / "t", "slow chip")
+    section = build_section("findings", Subject(trace, device_scope(trace)))
+    (shown,) = section.tables
+    assert [row["key"] for row in shown.rows] == ["slow-chip", "exposed-communication"]
+    queries = [shlex.split(n)[4] for n in section.notes if n.startswith("→ trnprof query")]
+    assert queries == [row["query"] for row in shown.rows]
+    assert any('"group"' in query for query in queries)
+    healthy = run(tmp_path / "h", fsdp(), ULTRA, **SPREAD).trace
+    said = build_section("findings", Subject(healthy, device_scope(healthy))).nothing_to_say
+    assert said is not None
+    assert said.startswith("because nothing that this report looks for would save 1 %")
