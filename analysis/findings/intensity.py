@@ -79,7 +79,7 @@ def _fusable(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding
                 key=FUSABLE,
                 title=f"{name} is bound by memory: {first['operations'].sum()} operators pass {format_bytes(moved, 3)} through HBM",
                 evidence=f"they take {format_ns(touched, 3)} of a step without a matrix product; fused into one kernel they would move {format_bytes(least, 3)} ({format_percent(least / moved, 0)})",
-                where=str(layer),
+                where=name,
                 query=f"SELECT operator, count(*) AS events, sum(bytes) AS bytes, sum(duration_ns) AS time_ns FROM named_events WHERE module = '{str(rows['module_path'][0]).replace(chr(39), chr(39) * 2)}' AND category = 'dma' AND {case.at_step()} GROUP BY operator ORDER BY bytes DESC",
                 command=case.report("critical-path"),
                 touched_ns=touched,

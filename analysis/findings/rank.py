@@ -62,7 +62,10 @@ def findings_of(trace: Trace, scope: Scope, window: Mapping[str, Any]) -> list[F
     found = [f for f in found if f.key not in said]
     worth = [f for f in found if _is_worth(f)]
     ranked = sorted(worth, key=lambda f: (-f.gain_ns, f.key, f.where))
-    return list({(f.key, f.where): f for f in reversed(ranked)}.values())[::-1]
+    first: dict[tuple[str, str], Finding] = {}
+    for finding in ranked:
+        first.setdefault((finding.key, finding.where), finding)
+    return list(first.values())
 
 
 def _explained(case: Case, found: list[Finding]) -> Case:

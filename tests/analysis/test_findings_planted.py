@@ -106,7 +106,7 @@ PLANTED: dict[str, tuple[Callable[[], Workload], Any, dict[str, Any], str, str]]
     "load imbalance": (uneven, ULTRA, SPREAD, "load-imbalance", "rank 3"),
     "pipeline bubble": (lambda: pipeline("gpipe", 4, 4), ULTRA, SPREAD | {"lnc": 1}, "pipeline-bubble", "pipeline"),
     "small DMAs": (small_transfers, TRN2, {"execution": "eager"}, "small-dmas", "scales mul"),
-    "low intensity": (low_intensity, TRN2, {"execution": "eager"}, "low-intensity", "gates"),
+    "low intensity": (low_intensity, TRN2, {"execution": "eager"}, "low-intensity", "gates forward"),
 }  # fmt: skip
 
 
