@@ -18,6 +18,7 @@ from trnprof.analysis.findings import (
     roofline,
     throttling,
     transfers,
+    transposes,
 )
 from trnprof.analysis.findings.case import Case, StepTimes
 from trnprof.analysis.findings.finding import Finding
@@ -30,7 +31,7 @@ from trnprof.tracer.reader import Trace
 Rule = Callable[[Case], list[Finding]]
 TIERS: Final[tuple[tuple[Rule, ...], ...]] = (
     (machine.find, throttling.find),
-    (balance.find, transfers.small, intensity.find),
+    (balance.find, transfers.small, intensity.find, transposes.find),
     (communication.find, transfers.exposed, roofline.find, launches.find, partition.find),
 )
 """Rules that name a cause before those that name what comes of it: what the first explain is not charged again."""

@@ -12,7 +12,17 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.analysis.traces import TENSOR, VECTOR, Row, build, core_tracks, event, frame, step
+from tests.analysis.traces import (
+    PEAK_FLOPS,
+    TENSOR,
+    VECTOR,
+    Row,
+    build,
+    core_tracks,
+    event,
+    frame,
+    step,
+)
 from tests.emulator.programs import op, program, ref
 from tests.emulator.ranks.pipelines import pipeline
 from tests.emulator.ranks.worlds import collective, group, layers, mesh, run, world
@@ -187,6 +197,21 @@ def test_a_loop_that_the_host_cannot_feed() -> None:
 
 def test_a_loop_that_the_host_feeds_has_no_such_finding() -> None:
     assert build_report(launched(100, 2_000, 10_000))["findings"] == []
+
+
+def test_transposes_between_products_are_timed_again_without() -> None:
+    """Product, transpose, product, one after the other, 400, 200 and 400 µs; the last waits for both, one of which binds."""
+    full = {"dtype": "bfloat16", "step": 0, "wait_reason": "data"}
+    times = ((0, 400_000, False), (400_000, 200_000, True), (600_000, 400_000, False))
+    events = [
+        event(TENSOR, start, ns, flops=PEAK_FLOPS * ns / 1e9, is_transpose=turns, blocked_by=i - 1 if i else None, **full)
+        for i, (start, ns, turns) in enumerate(times)
+    ]  # fmt: skip
+    flows = [{"source_event": s, "target_event": t} for s, t in ((0, 1), (1, 2), (0, 2))]
+    trace = build(events, flows=flows, steps=[step(0, 0, 1_000_000)], manifest={"is_simulation": True})  # fmt: skip
+    first = build_report(trace)["findings"][0]
+    assert (first["key"], first["gain_ns"], first["is_upper_bound"]) == ("transposes", 200_000, False)  # fmt: skip
+    assert run_query(trace, first["query"])["time_ns"].to_list() == [200_000]
 
 
 def test_throttling_costs_no_more_than_the_rate_that_it_takes() -> None:
