@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.phases import NAMED_PHASES, WORKING
 from trnprof.analysis.render_ranks import (
     late_section,
@@ -14,7 +15,7 @@ from trnprof.analysis.render_ranks import (
 )
 from trnprof.analysis.report import focused_window
 from trnprof.analysis.text_layout import WIDTH, bar, fit, time_unit, wrapped
-from trnprof.analysis.verdict import bandwidth_reached, is_negligible
+from trnprof.analysis.verdict import bandwidth_reached, is_negligible, what_remains
 from trnprof.analysis.verdict_streams import runs_on_streams
 from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate, printable
 
@@ -44,10 +45,14 @@ def render_text(report: Mapping[str, Any]) -> str:
     """
     window = focused_window(report)
     is_silent = "nothing_to_say" in window["metrics"]
-    device = (_verdict, _breakdown, _engines)
+    device = (_breakdown, _engines)
     sections = [
         _head(report, window),
-        *(() if is_silent else (section(window) for section in device)),
+        *(
+            ()
+            if is_silent
+            else (_verdict(window, report["findings"]), *(section(window) for section in device))
+        ),
         late_section(report),
         [] if is_silent else _operators(report, window),
         _steps(report),
@@ -111,14 +116,34 @@ def _origin(report: Mapping[str, Any]) -> str:
     return ", ".join(["emulated", *[str(execution[k]) for k in ("execution",) if k in execution]])
 
 
-def _verdict(window: Mapping[str, Any]) -> Section:
+def _verdict(window: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> Section:
+    """What bounds, how far it is from the roofline, and what holds it back, with what it would save."""
     said = window["verdict"]
     if "nothing_to_say" in said:
         return _silent("What holds it back", said)
-    lines = [" What holds it back"]
-    for number, sentence in enumerate(said["sentences"], 1):
-        lines += wrapped(printable(sentence), f" {number}  ", "    ")
+    lines = [line for sentence in said["sentences"] for line in wrapped(printable(sentence), " ")]
+    if not findings:
+        return [" What holds it back", *lines, *wrapped(what_remains(window), " ")]
+    shown = findings[: int(limit("first_screen"))]
+    lines += ["", _beside(" What holds it back", "would save")[0]]
+    for number, row in enumerate(shown, 1):
+        lines += _finding(number, row)
+    if len(findings) > len(shown):
+        lines.append(f" … and {len(findings) - len(shown)} more: --section findings")
     return lines
+
+
+def _finding(number: int, row: Mapping[str, Any]) -> Section:
+    sign = "~" if row["is_upper_bound"] else ""
+    gain = f"{sign + format_ns(row['gain_ns'], 3):>10}{format_percent(row['gain_share']):>8}"
+    first, *rest = wrapped(printable(row["title"]), f" {number}  ", "    ", WIDTH - len(gain) - 1)
+    room = WIDTH - 1 - len(first)
+    return [
+        f"{first}{gain:>{room}}",
+        *rest,
+        *wrapped(printable(row["evidence"]), "    "),
+        *wrapped(f"→ {row['command']}", "    ", "      "),
+    ]
 
 
 def _breakdown(window: Mapping[str, Any]) -> Section:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from trnprof.analysis.breakdown import PARTS
+from trnprof.analysis.findings.rank import findings_of
 from trnprof.analysis.focus import of_rank
 from trnprof.analysis.host import host_activity
 from trnprof.analysis.late_ranks import late_ranks
@@ -61,7 +62,7 @@ def build_report(
         (of ``unit``), unit (core, chip, GPU or host), overall, steps
         (each with metrics, engines, breakdown, phases, optimizer (form, kernel_count,
         is_merged: emulated with its kernels fused already; null: none seen),
-        operators, verdict), ranks (``ranks.rank_rows``), late_ranks (``late_ranks.late_ranks``), focus ("overall" or the step), rank (null: all), host, notes, problems.
+        operators, verdict), findings (of the focus: ``Finding.as_row``), ranks (``ranks.rank_rows``), late_ranks (``late_ranks.late_ranks``), focus ("overall" or the step), rank (null: all), host, notes, problems.
 
     Raises:
         TrnprofError: the trace has no such step.
@@ -73,6 +74,7 @@ def build_report(
     steps = [w for w in windows if w["step"] is not None]
     if step is not None and step not in [w["step"] for w in steps]:
         raise TrnprofError(f"{trace.path}: no step {step}; {_known_steps(steps)}")
+    focused = windows[-1] if step is None else next(w for w in steps if w["step"] == step)
     return {
         "schema": REPORT_SCHEMA,
         "tool_version": __version__,
@@ -89,6 +91,9 @@ def build_report(
         "rank": rank,
         "overall": windows[-1],
         "steps": steps,
+        "findings": []
+        if scope is None
+        else [f.as_row() for f in findings_of(trace, scope, focused)],
         "ranks": _ranks(screen) if screen is not None else {"nothing_to_say": NO_DEVICE},
         "late_ranks": late_ranks(trace),
         "host": host_activity(trace),

@@ -1,4 +1,4 @@
-"""What bounds this step, how far is it from the roofline, and what would help? Three sentences, each with its numbers.
+"""What bounds this step, and how far is it from the roofline? Two sentences with their numbers, and what its partition suggests.
 
 Which resource bounds: exposed collectives if they take EXPOSED_SHARE of the time and more than exposed DMA and idle each;
 else the busiest of Tensor, Vector, Scalar, GpSimd and DMA if it is active for BUSY_SHARE (DMA: bandwidth or issue by the rule
@@ -23,24 +23,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.operators import BANDWIDTH, DISPATCH_SHARE, ISSUE, LATENCY, SMALL_DMA_BYTES
 from trnprof.tracer.units import format_bytes, format_ns, format_percent, format_rate
 
-BUSY_SHARE: Final = 0.5
-"""Ours: what idles more than half of the step is not what bounds it."""
-EXPOSED_SHARE: Final = 0.2
-"""Ours: a fifth of the step in collectives that nothing hides is worth naming before any engine."""
-TRANSPOSE_SHARE: Final = 0.10
-"""Neuron Explorer's printed threshold: transposes over 10 % of hardware FLOPs."""
-WORTHWHILE: Final = 0.01
-"""report.md: no finding under 1 % of the step."""
-LITTLE_WORK: Final = 0.2
-"""Ours: below it an engine's waits are no finding."""
-OPTIMIZER_SHARE: Final = 0.2
-MANY_KERNELS: Final = 20
-"""Ours: a list or fused update of all parameters takes about ten kernels, or one."""
-NEGLIGIBLE_ROOFLINE: Final = 1e-3
-"""Ours: below this share of the time a ratio to the roofline says nothing."""
+BUSY_SHARE: Final = limit("busy_share")
+EXPOSED_SHARE: Final = limit("bound_by_communication_share")
+TRANSPOSE_SHARE: Final = limit("transpose_share")
+WORTHWHILE: Final = limit("worthwhile_share")
+LITTLE_WORK: Final = limit("little_work_share")
+OPTIMIZER_SHARE: Final = limit("optimizer_share")
+MANY_KERNELS: Final = limit("optimizer_kernels")
+NEGLIGIBLE_ROOFLINE: Final = limit("negligible_roofline_share")
 
 COLLECTIVE: Final = "collective-bound"
 _COMPUTE: Final = ("Tensor", "Vector", "Scalar", "GpSimd")
@@ -48,21 +42,22 @@ _COMPUTE: Final = ("Tensor", "Vector", "Scalar", "GpSimd")
 
 @dataclass(frozen=True)
 class Advice:
-    """What to try: the sentence's middle, and what it would save at most (ns)."""
+    """What to try: of which kind, in words, and what it would save at most (ns)."""
 
+    key: str
     text: str
     gain_ns: float
 
 
 def verdict(window: Mapping[str, Any]) -> dict[str, Any]:
-    """The three sentences for one window of a report.
+    """What to say of one window of a report.
 
     Args:
         window: metrics, engines, breakdown, phases, optimizer, operators, steps, as ``report.build_report`` makes them.
 
     Returns:
-        bound_by, sentences (three strings), roofline_gap (times the roofline, null if unknown), gain_upper_bound_ns (null if
-        nothing is proposed); or nothing_to_say.
+        bound_by, sentences (two strings), roofline_gap (times the roofline, null if unknown), advice (``advised``) and
+        gain_upper_bound_ns (both null if the partition suggests nothing); or nothing_to_say.
     """
     silent = window["metrics"].get("nothing_to_say")
     if silent:
@@ -79,11 +74,18 @@ def verdict(window: Mapping[str, Any]) -> dict[str, Any]:
         "sentences": [
             _what_bounds(window, bound),
             how_far(window, total_ns),
-            what_to_try(window, advice, total_ns),
         ],
         "roofline_gap": _gap(window, total_ns),
-        "gain_upper_bound_ns": None if advice is None else advice.gain_ns,
+        **advised(advice),
     }
+
+
+def advised(advice: Advice | None) -> dict[str, Any]:
+    """As JSON has it: advice (key, text, gain_ns; null) and gain_upper_bound_ns."""
+    if advice is None:
+        return {"advice": None, "gain_upper_bound_ns": None}
+    told = {"key": advice.key, "text": advice.text, "gain_ns": advice.gain_ns}
+    return {"advice": told, "gain_upper_bound_ns": advice.gain_ns}
 
 
 def bound_by(window: Mapping[str, Any]) -> str:
@@ -220,16 +222,12 @@ def _gap(window: Mapping[str, Any], total_ns: float) -> float | None:
     return total_ns / 1e9 / roofline_s if roofline_s else None
 
 
-def what_to_try(window: Mapping[str, Any], advice: Advice | None, total_ns: float) -> str:
-    """The third sentence; without advice it says that there is none."""
-    if advice is None:
-        gap = _gap(window, total_ns)
-        is_told = gap and not is_negligible(window["metrics"]["roofline_s"], total_ns)
-        rest = f"; it runs at {format_percent(1 / gap)} of its roofline" if gap and is_told else ""
-        return f"Nothing that this report looks for would save {format_percent(WORTHWHILE, 0)} of the {noun(window)}{rest}."
-    gain = format_ns(advice.gain_ns / max(1, window["steps"]), 3)
-    a_step = " a step" if window["steps"] > 1 else ""
-    return f"Try {advice.text}: would save at most ~{gain}{a_step} (~{format_percent(advice.gain_ns / total_ns)})."
+def what_remains(window: Mapping[str, Any]) -> str:
+    """Said where there is no finding: the roofline gap that remains."""
+    gap = _gap(window, float(window["breakdown"]["total_ns"]))
+    is_told = gap and not is_negligible(window["metrics"]["roofline_s"], window["breakdown"]["total_ns"])  # fmt: skip
+    rest = f"; it runs at {format_percent(1 / gap)} of its roofline" if gap and is_told else ""
+    return f"Nothing that this report looks for would save {format_percent(WORTHWHILE, 0)} of the {noun(window)}{rest}."
 
 
 def _optimizer_advice(window: Mapping[str, Any]) -> Advice | None:
@@ -254,7 +252,7 @@ def _optimizer_advice(window: Mapping[str, Any]) -> Advice | None:
     floor_ns = max(floors, default=0.0)
     share = format_percent(phases["optimizer_ns"] / phases["total_ns"])
     text = f"{remedy} (it takes {share} of the {noun(window)} in {kernels} kernels)"
-    return Advice(text, phases["optimizer_ns"] - floor_ns)
+    return Advice("optimizer", text, phases["optimizer_ns"] - floor_ns)
 
 
 def _operator_advice(window: Mapping[str, Any]) -> Advice | None:
@@ -270,7 +268,9 @@ def _operator_advice(window: Mapping[str, Any]) -> Advice | None:
     text = (
         f"bringing {_operator(row)} closer to its roofline ({share} of it now, {row['bound_by']})"
     )
-    return Advice(text, min(above_ns, window["breakdown"]["total_ns"] - roofline_s * 1e9))
+    return Advice(
+        "roofline", text, min(above_ns, window["breakdown"]["total_ns"] - roofline_s * 1e9)
+    )
 
 
 def _advice(window: Mapping[str, Any], bound: str) -> Advice | None:
@@ -279,18 +279,24 @@ def _advice(window: Mapping[str, Any], bound: str) -> Advice | None:
     if bound == COLLECTIVE:
         return overlap_advice(parts)
     if bound == BANDWIDTH:
-        return Advice(_dma_text(window, bound), parts["exposed_dma_ns"])
+        return Advice("dma-bytes", _dma_text(window, bound), parts["exposed_dma_ns"])
     if bound == ISSUE:
-        return Advice(_dma_text(window, bound), _issue_gain_ns(parts, metrics))
+        return Advice("small-dmas", _dma_text(window, bound), _issue_gain_ns(parts, metrics))
     if bound == LATENCY:
         rows = window["operators"]
         cause = rows[0]["bound_by"] if isinstance(rows, list) and rows else None
         others_ns = parts["idle_ns"] + parts["host_ns"]
         if cause in (ISSUE, BANDWIDTH) and parts["exposed_dma_ns"] > others_ns:
-            return Advice(_dma_text(window, cause), parts["exposed_dma_ns"])
+            return Advice(
+                "dma-bytes" if cause == BANDWIDTH else "small-dmas",
+                _dma_text(window, cause),
+                parts["exposed_dma_ns"],
+            )
         waits = _longest_wait(window["engines"], max(1, window["steps"]))
         text = f"more independent work in flight{where}{waits}"
-        return Advice(text, parts["idle_ns"] + parts["host_ns"] + parts["exposed_dma_ns"])
+        return Advice(
+            "latency", text, parts["idle_ns"] + parts["host_ns"] + parts["exposed_dma_ns"]
+        )
     found = [_engine_advice(window, bound), _hiding_advice(window)]
     return max((a for a in found if a is not None), key=lambda a: a.gain_ns, default=None)
 
@@ -299,20 +305,26 @@ def overlap_advice(parts: Mapping[str, Any]) -> Advice | None:
     """None where there is no compute that could hide a collective: of a trace of collectives alone."""
     if not parts["compute_ns"]:
         return None
-    return Advice("overlapping collectives with compute", parts["exposed_collective_ns"])
+    return Advice(
+        "hide-collectives", "overlapping collectives with compute", parts["exposed_collective_ns"]
+    )
 
 
 def _engine_advice(window: Mapping[str, Any], bound: str) -> Advice | None:
     if bound == "tensor-bound":
         return _tensor_advice(window)
     name = next((n for n in _COMPUTE if bound == f"{n.lower()}-bound"), bound)
-    return Advice(f"moving work off {name}{_where(window, bound)}", _lead_ns(window["engines"]))
+    return Advice(
+        "engine", f"moving work off {name}{_where(window, bound)}", _lead_ns(window["engines"])
+    )
 
 
 def _hiding_advice(window: Mapping[str, Any]) -> Advice:
     """While an engine bounds, DMA that nothing hides costs time too."""
     where = _where(window, BANDWIDTH, ISSUE)
-    return Advice(f"hiding DMA behind compute{where}", window["breakdown"]["exposed_dma_ns"])
+    return Advice(
+        "hide-dma", f"hiding DMA behind compute{where}", window["breakdown"]["exposed_dma_ns"]
+    )
 
 
 def _dma_text(window: Mapping[str, Any], bound: str) -> str:
@@ -346,14 +358,14 @@ def _tensor_advice(window: Mapping[str, Any]) -> Advice | None:
     transposes = metrics["adjusted_transpose_flops"] / flops
     if transposes > TRANSPOSE_SHARE:
         text = f"layouts without transposes on Tensor ({format_percent(transposes)} of its FLOPs)"
-        found.append(Advice(text, min(lead_ns, transposes * tensor_ns)))
+        found.append(Advice("transposes", text, min(lead_ns, transposes * tensor_ns)))
     widening = 1 - metrics["hardware_flops"] / flops
     if widening > WORTHWHILE:
         text = f"BF16 matmuls (wider datatypes are {format_percent(widening)} of Tensor's work){_where(window, 'tensor-bound')}"
-        found.append(Advice(text, min(lead_ns, widening * tensor_ns)))
+        found.append(Advice("datatype", text, min(lead_ns, widening * tensor_ns)))
     below_ns = tensor_ns - (metrics["roofline_compute_s"] or 0.0) * 1e9
     text = f"fuller matmul tiles (Tensor's FLOPs need {format_percent(1 - below_ns / tensor_ns if tensor_ns else None)} of its active time)"
-    found.append(Advice(text + _where(window, "tensor-bound"), min(lead_ns, below_ns)))
+    found.append(Advice("tiles", text + _where(window, "tensor-bound"), min(lead_ns, below_ns)))
     return max(found, key=lambda a: a.gain_ns)
 
 

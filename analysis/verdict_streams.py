@@ -1,4 +1,6 @@
-"""What holds back a device whose kernels run on streams (a GPU, or any profile without named engines)? Three sentences.
+"""What holds back a device whose kernels run on streams (a GPU, or any profile without named engines)?
+
+Two sentences, and what its partition suggests.
 
 Nothing is said of what bounds a kernel inside: a profile of streams does not tell. What is told is what the device does, over all its
 streams: it is bound by
@@ -24,10 +26,10 @@ from trnprof.analysis.verdict import (
     EXPOSED_SHARE,
     WORTHWHILE,
     Advice,
+    advised,
     how_far,
     noun,
     overlap_advice,
-    what_to_try,
 )
 from trnprof.tracer.units import format_percent, printable
 
@@ -41,7 +43,7 @@ def runs_on_streams(window: Mapping[str, Any]) -> bool:
 
 
 def stream_verdict(window: Mapping[str, Any]) -> dict[str, Any]:
-    """The three sentences for one window of a report; the keys of ``verdict``.
+    """What to say of one window of a report; the keys of ``verdict``.
 
     Args:
         window: metrics, engines, breakdown, operators, steps, as ``report.build_report`` makes them.
@@ -58,10 +60,9 @@ def stream_verdict(window: Mapping[str, Any]) -> dict[str, Any]:
         "sentences": [
             _what_bounds(window),
             how_far(without, total_ns),
-            what_to_try(window, advice, total_ns),
         ],
         "roofline_gap": total_ns / 1e9 / roofline_s if roofline_s else None,
-        "gain_upper_bound_ns": None if advice is None else advice.gain_ns,
+        **advised(advice),
     }
 
 
@@ -122,10 +123,12 @@ def _advice(parts: Mapping[str, Any]) -> Advice:
     found = (
         overlap_advice(parts),
         Advice(
+            "hide-copies",
             "hiding copies behind compute (pinned memory, a stream of their own), or fewer of them",
             parts["exposed_dma_ns"],
         ),
         Advice(
+            "launches",
             "keeping the device fed (fewer, longer kernels; graphs that launch many at once; no waits of the host in between)",
             parts["idle_ns"] + parts["host_ns"],
         ),

@@ -8,8 +8,10 @@ from typing import Any, Final
 import polars as pl
 
 from trnprof.analysis.breakdown import PART_LABELS
+from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.report import focused_window
 from trnprof.analysis.sections.section import Column, Section, Table, silent, table
+from trnprof.analysis.verdict import what_remains
 
 KEY: Final = "overview"
 TITLE: Final = "Overview"
@@ -53,7 +55,13 @@ def overview(report: Mapping[str, Any]) -> Section:
         return silent(KEY, TITLE, window["metrics"]["nothing_to_say"])
     tables = [
         _of("headline", "", _HEADLINE, [_headline(window)]),
-        _findings(window),
+        _of(
+            "verdict",
+            "what holds it back",
+            (Column("sentence", "in short"),),
+            [{"sentence": s} for s in _said(window, report)],
+        ),
+        _findings(report),
         _where(window),
         _engines(window),
         _of("operators", "operators", _OPERATORS, _operators(window)),
@@ -91,10 +99,21 @@ def _headline(window: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _findings(window: Mapping[str, Any]) -> Table:
-    said = window["verdict"].get("sentences", ())
-    rows = [{"finding": sentence} for sentence in said]
-    return _of("findings", "what holds it back", (Column("finding", "finding"),), rows)
+def _said(window: Mapping[str, Any], report: Mapping[str, Any]) -> list[str]:
+    """What bounds, how far from the roofline; and that there is nothing, where there is nothing."""
+    said = list(window["verdict"].get("sentences", ()))
+    return said if report["findings"] or not said else [*said, what_remains(window)]
+
+
+def _findings(report: Mapping[str, Any]) -> Table:
+    columns = (
+        Column("title", "finding"),
+        Column("evidence", "evidence"),
+        Column("gain_ns", "would save", "ns"),
+        Column("gain_share", "of the step", "percent"),
+        Column("command", "shows more"),
+    )
+    return _of("findings", "what undoing it would save", columns, report["findings"], int(limit("first_screen")))  # fmt: skip
 
 
 def _where(window: Mapping[str, Any]) -> Table:

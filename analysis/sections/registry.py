@@ -10,6 +10,7 @@ from trnprof.analysis.sections.section import Section, Subject
 from trnprof.tracer.errors import TrnprofError
 
 QUESTIONS: Final = {
+    "findings": "What holds the step back, and what would undoing each of it save?",
     "breakdown": "Where does the step go, and which collectives and DMAs does nothing hide?",
     "overlap": "What of compute, DMA and collectives runs at once?",
     "utilization": "How busy was each engine, core, chip and rank, by step and over time?",

@@ -181,18 +181,29 @@ def _by_links(trace: Trace, graph: StepGraph, wanted: Change) -> NDArray[np.floa
         )
         known = f"; there are {', '.join(names)}, …" if names else ": the trace has no links"
         raise TrnprofError(f"no link or tier of links {wanted.pattern!r}{known}")
-    length = pl.col("duration_ns")
     factor = pl.when("is_meant").then(wanted.factor).otherwise(1.0)
+    return added_by_links(trace, graph, links.select("track_id", factor=factor))
+
+
+def added_by_links(trace: Trace, graph: StepGraph, links: pl.DataFrame) -> NDArray[np.float64]:
+    """float64[n], ns more for each collective when links carry their bytes in so many times the time.
+
+    Args:
+        trace: the graph is of.
+        graph: the step.
+        links: track_id and factor of all links.
+    """
+    length = pl.col("duration_ns")
     added = (
-        trace.events.join(links.lazy().select("track_id", "is_meant"), on="track_id")
+        trace.events.join(links.lazy(), on="track_id")
         .filter(
             pl.col("start_ns").is_between(graph.start_ns, graph.end_ns)
             & pl.col("blocked_by").is_null()
         )
-        .group_by("op_id", "track_id", "is_meant")
+        .group_by("op_id", "track_id", "factor")
         .agg(length.sum())
         .group_by("op_id")
-        .agg(added_ns=(length * factor).max() - length.max())
+        .agg(added_ns=(length * pl.col("factor")).max() - length.max())
         .collect(engine="streaming")
     )
     at = graph.events.select("op_id", is_call=pl.col("kind") == "collective_stream")

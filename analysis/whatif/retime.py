@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from trnprof.analysis.dma_machine import engines_bytes_per_s, queue_slot_ns
 from trnprof.analysis.step_graph import I64, NONE, StepGraph
-from trnprof.emulator.scheduler import schedule
-from trnprof.emulator.taskgraph import TaskGraph
 from trnprof.tracer.reader import Trace
 
 F64 = NDArray[np.float64]
@@ -84,6 +82,10 @@ def retime(trace: Trace, graph: StepGraph, changes: Changes) -> Retimed:
         graph: the step.
         changes: of its events.
     """
+    # loads the compiler: only when something is timed
+    from trnprof.emulator.scheduler import schedule
+    from trnprof.emulator.taskgraph import TaskGraph
+
     lengths = (graph.column("end_ns") - graph.column("start_ns")).astype(np.float64)
     factors = changes.factors * np.where(_is_issue(graph), changes.issue_factor, 1.0)
     durations = np.maximum((lengths + changes.added_ns) * factors, 0.0)

@@ -41,7 +41,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Print utilization, what bounds each operator, why engines idle, and what to try.
+    """Print utilization, what bounds each operator, what holds the step back and what undoing it would save.
 
     Example: trnprof report run.trnprof
 

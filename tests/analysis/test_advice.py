@@ -104,12 +104,12 @@ def test_the_form_of_a_slow_optimizer_is_proposed(
     names: list[str], manifest: dict[str, Any], said: str | None
 ) -> None:
     verdict = training(names, manifest)["overall"]["verdict"]
-    third = verdict["sentences"][2]
-    assert not any(name in third for name in names)
+    text = (verdict["advice"] or {"text": ""})["text"]
+    assert not any(name in text for name in names)
     if said is None:
-        assert "=True" not in third
+        assert "=True" not in text
         return
-    assert third.startswith(f"Try {said} (it takes 30.0 % of the step in {len(names)} kernels")
+    assert text.startswith(f"{said} (it takes 30.0 % of the step in {len(names)} kernels")
     # half of the optimizer's time is DMA at 90 % of bandwidth; two operators share it
     floor_ns = 0.9 * 150_000 / 2
     assert verdict["gain_upper_bound_ns"] == pytest.approx(300_000 - floor_ns, rel=1e-3)
@@ -122,7 +122,7 @@ def test_creating_the_state_counts_as_no_kernel() -> None:
         "kernel_count": 5,
         "is_merged": False,
     }
-    assert "=True" not in report["overall"]["verdict"]["sentences"][2]
+    assert "=True" not in report["overall"]["verdict"]["advice"]["text"]
 
 
 def test_an_engine_with_little_work_is_not_said_to_wait() -> None:
@@ -131,16 +131,17 @@ def test_an_engine_with_little_work_is_not_said_to_wait() -> None:
         event(SCALAR, 500_000, 10_000, wait_reason="data"),
         event(SCALAR, 990_000, 5_000, wait_reason="data"),
     ]
-    first, _, third = build_report(build(events, steps=STEP))["overall"]["verdict"]["sentences"]
-    assert third.startswith("Try more independent work")
-    assert "the longest wait is Tensor's for data" in third
-    assert "Scalar" not in first + third
+    verdict = build_report(build(events, steps=STEP))["overall"]["verdict"]
+    first, advice = verdict["sentences"][0], verdict["advice"]["text"]
+    assert advice.startswith("more independent work")
+    assert "the longest wait is Tensor's for data" in advice
+    assert "Scalar" not in first + advice
 
 
 def test_no_wait_is_told_when_no_engine_has_work() -> None:
     events = [event(SCALAR, 500_000 * i, 10_000, wait_reason="data") for i in range(2)]
-    first, _, third = build_report(build(events, steps=STEP))["overall"]["verdict"]["sentences"]
-    assert "wait" not in first + third
+    verdict = build_report(build(events, steps=STEP))["overall"]["verdict"]
+    assert "wait" not in verdict["sentences"][0] + verdict["advice"]["text"]
 
 
 def test_the_busiest_engine_is_told_once() -> None:
@@ -157,7 +158,7 @@ def test_a_gap_to_the_roofline_names_the_operator_that_makes_it() -> None:
     events = [event(TENSOR, 0, 1_000_000, op_id=0, **half), event(VECTOR, 0, 1_000_000)]
     verdict = build_report(build(events, ops=ops, steps=STEP))["overall"]["verdict"]
     assert verdict["roofline_gap"] == pytest.approx(2.0)
-    assert "mm closer to its roofline (50.0 % of it now, tensor-bound)" in verdict["sentences"][2]
+    assert "mm closer to its roofline (50.0 % of it now, tensor-bound)" in verdict["advice"]["text"]
     assert verdict["gain_upper_bound_ns"] == pytest.approx(500_000)
 
 

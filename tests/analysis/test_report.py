@@ -92,14 +92,17 @@ FAULTS: dict[str, tuple[list[Row], int | None]] = {
 @pytest.mark.parametrize("bound", FAULTS)
 def test_planted_fault_is_the_verdict_with_its_gain(bound: str) -> None:
     events, gain_ns = FAULTS[bound]
-    verdict = build_report(build(events, steps=STEP), step=0)["steps"][0]["verdict"]
+    report = build_report(build(events, steps=STEP), step=0)
+    verdict = report["steps"][0]["verdict"]
+    first_finding = report["findings"][0]
+    assert first_finding["gain_ns"] == pytest.approx(gain_ns, rel=1e-3)
+    assert first_finding["is_upper_bound"]
     assert verdict["bound_by"] == bound
     assert verdict["gain_upper_bound_ns"] == pytest.approx(gain_ns, rel=1e-3)
-    first, second, third = verdict["sentences"]
+    first, second = verdict["sentences"]
     assert "bound" in first
     assert "roofline" in second
-    assert third.startswith("Try ")
-    assert "~" in third
+    assert verdict["advice"]["gain_ns"] == verdict["gain_upper_bound_ns"]
 
 
 def test_healthy_step_proposes_nothing() -> None:
@@ -108,7 +111,7 @@ def test_healthy_step_proposes_nothing() -> None:
     assert verdict["bound_by"] == "tensor-bound"
     assert verdict["gain_upper_bound_ns"] is None
     assert verdict["roofline_gap"] == pytest.approx(1.0)
-    assert verdict["sentences"][2].startswith("Nothing")
+    assert verdict["advice"] is None
 
 
 def test_verdict_sentences_tell_numbers() -> None:
@@ -116,7 +119,7 @@ def test_verdict_sentences_tell_numbers() -> None:
         load(0, 1_000_000, 0.92),
         *(matmul(i * 100_000 + 59_000, 41_000, wait_reason="data") for i in range(10)),
     ]
-    first, second, _ = build_report(build(events, steps=STEP))["overall"]["verdict"]["sentences"]
+    first, second = build_report(build(events, steps=STEP))["overall"]["verdict"]["sentences"]
     assert first == (
         "Tensor is active 41.0 % and waits 59.0 % for data: DMA bandwidth bounds this step "
         "(HBM at 92.0 % of 362 GB/s, DMA active 100.0 %)."
@@ -158,7 +161,7 @@ def test_hiding_dma_is_proposed_when_it_saves_more_than_the_busiest_engine() -> 
     verdict = build_report(build(events, ops=ops, steps=STEP))["overall"]["verdict"]
     assert verdict["bound_by"] == "tensor-bound"
     assert verdict["gain_upper_bound_ns"] == 300_000
-    assert "hiding DMA behind compute, first in lerp:" in verdict["sentences"][2]
+    assert verdict["advice"]["text"] == "hiding DMA behind compute, first in lerp"
 
 
 def test_exposed_dma_of_the_longest_operator_is_named_when_nothing_is_busy() -> None:
@@ -170,8 +173,8 @@ def test_exposed_dma_of_the_longest_operator_is_named_when_nothing_is_busy() -> 
     verdict = build_report(build([*events, *extra], ops=ops, steps=STEP))["overall"]["verdict"]
     assert verdict["bound_by"] == "latency-bound"
     assert verdict["gain_upper_bound_ns"] == 600_000
-    assert "fewer, larger DMAs" in verdict["sentences"][2]
-    assert "first in adamw" in verdict["sentences"][2]
+    assert "fewer, larger DMAs" in verdict["advice"]["text"]
+    assert "first in adamw" in verdict["advice"]["text"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What holds a step back, and what would undoing each of it save?"""
