@@ -11,7 +11,7 @@ from trnprof.analysis.attribution import with_attribution
 from trnprof.analysis.findings.case import Case
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
-from trnprof.analysis.intervals import covered_ns
+from trnprof.analysis.findings.work import union_ns
 from trnprof.analysis.step_graph import StepGraph
 from trnprof.analysis.whatif.retime import Changes
 from trnprof.tracer.units import format_bytes, format_ns, format_percent
@@ -64,7 +64,7 @@ def _fusable(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding
     for (layer, phase), rows in layers.group_by("layer", "phase"):
         inside = placed.join(rows.select("rank", "module_path", "phase", "factor"), on=["rank", "module_path", "phase"])  # fmt: skip
         chosen = inside.join(by_op.select("rank", "op_id"), on=["rank", "op_id"], how="semi")
-        touched = _union_ns(chosen)
+        touched = union_ns(chosen)
         if touched < limit("fusable_share") * case.step_ns:
             continue
         moves = chosen.filter(is_dma | (category == "sync"))
@@ -89,11 +89,6 @@ def _fusable(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding
             )
         )
     return sorted(found, key=lambda f: (-f.gain_ns, f.where))[:MOST]
-
-
-def _union_ns(rows: pl.DataFrame) -> float:
-    covered = covered_ns(rows.lazy().select("unit_id", "start_ns", "end_ns"), ["unit_id"], "ns").collect()  # fmt: skip
-    return float(covered["ns"].max() or 0.0)  # type: ignore[arg-type]
 
 
 def _optimizer(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding]:

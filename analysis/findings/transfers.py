@@ -13,7 +13,7 @@ from trnprof.analysis.dma_machine import engines_bytes_per_s, queue_slot_ns
 from trnprof.analysis.findings.case import Case
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
-from trnprof.analysis.intervals import covered_ns
+from trnprof.analysis.findings.work import union_ns
 from trnprof.analysis.step_graph import StepGraph
 from trnprof.analysis.whatif.retime import Changes
 from trnprof.tracer.units import format_bytes, format_ns, format_percent
@@ -51,7 +51,7 @@ def small(case: Case) -> list[Finding]:
             where=place,
             query=f"SELECT operator, module, count(*) AS transfers, avg(bytes) AS mean_bytes, sum(duration_ns) AS time_ns FROM named_events WHERE category = 'dma' AND bytes < {target:.0f} AND {case.at_step()} GROUP BY operator, module ORDER BY time_ns DESC LIMIT 10",
             command=case.report("dma"),
-            touched_ns=float(_union_ns(meant)),
+            touched_ns=float(union_ns(meant)),
             gain_ns=gain,
             step_ns=case.step_ns,
             changes=changes,
@@ -100,12 +100,6 @@ def _put_together(graph: StepGraph, rows: pl.DataFrame) -> Changes:
     return Changes(factors, np.zeros(len(graph)))
 
 
-def _union_ns(rows: pl.DataFrame) -> float:
-    """Time in which any runs, of the unit where it is most."""
-    covered = covered_ns(rows.lazy().select("unit_id", "start_ns", "end_ns"), ["unit_id"], "ns").collect()  # fmt: skip
-    return float(covered["ns"].max() or 0.0)  # type: ignore[arg-type]
-
-
 def exposed(case: Case) -> list[Finding]:
     """DMAs and their issue hidden: the step takes no less than DMA is active. Where it cannot be timed again, the partition's advice says it."""
     graph = case.graph
@@ -117,7 +111,7 @@ def exposed(case: Case) -> list[Finding]:
     category = pl.col("category").cast(pl.String)
     is_dma = graph.events.select((pl.col("kind") == "dma_queue") | category.is_in(["dma", "sync"]))
     meant = is_dma.to_series().fill_null(False)
-    floor = _union_ns(graph.events.filter(meant))
+    floor = union_ns(graph.events.filter(meant))
     changes = Changes(np.where(meant.to_numpy(), 0.0, 1.0), np.zeros(len(graph)))
     gain = case.saved_ns(changes, floor)
     name = _most(case, graph.events.filter(meant))

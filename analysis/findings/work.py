@@ -111,3 +111,10 @@ def is_pipeline(times: StepTimes) -> bool:
     calls = with_collective(times.inside.filter(IS_COLLECTIVE), times.trace)
     sends = calls.filter(pl.col("collective").is_in(POINT_TO_POINT)).select(pl.len())
     return bool(sends.collect(engine="streaming").item())
+
+
+def union_ns(events: pl.DataFrame) -> float:
+    """Time in which any event runs (unit_id, start_ns, end_ns), of the unit where it is most; 0 without any."""
+    times = events.lazy().select("unit_id", "start_ns", "end_ns")
+    covered = covered_ns(times, ["unit_id"], "ns").collect()
+    return float(covered["ns"].max() or 0.0)  # type: ignore[arg-type]
