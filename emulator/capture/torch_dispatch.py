@@ -90,8 +90,9 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if any(self._is_foreign(kind) for kind in types):
-            return NotImplemented  # tensors in a tensor: their operations come one by one
+        for kind in types:
+            if self._is_foreign(kind):
+                return NotImplemented  # tensors in a tensor: their operations come one by one
         operator = self._operators.get(func)
         if operator is None:
             operator = self._operators[func] = describe(func)
@@ -164,8 +165,8 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
             outputs = self._outputs(operator, args, kwargs, out, seen.phase)
             flops = model_flops(operator.packet, args, kwargs, out)
         self._steps.operations += 1
-        row = _row(operator, self._steps.number, seen, outputs, flops)
-        row = row._replace(arguments=arguments_json(arguments))
+        given = arguments_json(arguments)
+        row = _row(operator, self._steps.number, seen, outputs, flops, given)
         if self.state == "recording":
             self._sink(row)
         elif len(self.setup_rows) < _SETUP_ROWS:
@@ -315,7 +316,9 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not foll
         return known
 
 
-def _row(operator: Operator, step: int, seen: _Seen, outputs: list[Ref], flops: float) -> Row:
+def _row(
+    operator: Operator, step: int, seen: _Seen, outputs: list[Ref], flops: float, arguments: str
+) -> Row:
     (path, class_name), file, line = seen.location
     inputs, refs = len(seen.inputs), seen.inputs + outputs
     tensor, shapes, dtype, nbytes, storage_nbytes, role, contiguous = (
@@ -342,6 +345,7 @@ def _row(operator: Operator, step: int, seen: _Seen, outputs: list[Ref], flops: 
         role,
         contiguous,
         seen.freed,
+        arguments,
     )
 
 

@@ -9,7 +9,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from trnprof.emulator.capture.torch_routing import Routing
 
 if TYPE_CHECKING:
     from trnprof.emulator.capture.torch_messages import Messages
+
+_DEVICE: Final = torch.ops.prim.device.default
+_META: Final = torch.device("meta")
 
 
 class FakeRun:
@@ -83,6 +86,9 @@ class FakeRun:
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operation, or its placeholder where the result depends on values."""
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            tensor = args[0]  # asked more often than all else; answered as the mode does
+            return _META if tensor.fake_mode.in_kernel_invocation else tensor.fake_device
         if func._opname == "histc" and not args[0].dtype.is_floating_point:
             return self._histogram(args, kwargs)
         try:

@@ -142,8 +142,9 @@ class KnownValues:
         made = tensors_among((out,))
         if not any(isinstance(tensor, FakeTensor) for tensor in made):
             return
-        inputs = tensors_among((*args, *kwargs.values()))
-        found = self._found(func, inputs) if all(map(self._may_be_known, made)) else None
+        found = None
+        if all(map(self._may_be_known, made)):
+            found = self._found(func, tensors_among((*args, *kwargs.values())))
         if found is not None:
             is_routed = any(known.routers for known in found.values())
             found = found if all(is_small(tensor, is_routed) for tensor in made) else None
