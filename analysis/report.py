@@ -73,7 +73,7 @@ def build_report(
     windows = _device_windows(screen) if screen is not None else _host_windows(host_steps)
     steps = [w for w in windows if w["step"] is not None]
     if step is not None and step not in [w["step"] for w in steps]:
-        raise TrnprofError(f"{trace.path}: no step {step}; {_known_steps(steps)}")
+        raise TrnprofError(f"{trace.name}: no step {step}; {_known_steps(steps)}")
     focused = windows[-1] if step is None else next(w for w in steps if w["step"] == step)
     return {
         "schema": REPORT_SCHEMA,

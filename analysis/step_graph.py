@@ -106,7 +106,7 @@ def step_graph(trace: Trace, scope: Scope, step: int | None) -> StepGraph:
     wanted = pl.col("step").is_null() if step is None else pl.col("step") == step
     windows = scope.windows.filter(wanted)
     if not windows.height:
-        raise TrnprofError(f"{trace.path}: no step {step}")
+        raise TrnprofError(f"{trace.name}: no step {step}")
     bounds = windows.select(pl.col("window_start_ns").min(), pl.col("window_end_ns").max()).row(0)
     events = _events(trace, scope, step, *bounds)
     edges = _edges(trace, events)

@@ -47,6 +47,7 @@ class Trace:
         events: columns of ``schema.EVENTS``, dictionary columns as ``pl.Categorical``, ids rebased; so for the others.
         problems: what was met while opening.
         shards: the files, each with its rows.
+        url: of the store that it was read from; "" where it was a directory.
     """
 
     path: Path
@@ -62,11 +63,17 @@ class Trace:
     counters: pl.LazyFrame
     problems: tuple[Problem, ...] = ()
     shards: tuple[Shard, ...] = field(default=(), repr=False)
+    url: str = ""
 
     @property
     def system(self) -> Mapping[str, Any]:
         """The machine, as the manifest describes it; ``{}`` if nothing does."""
         return self.manifest.get("system") or {}
+
+    @property
+    def name(self) -> str:
+        """What a person opens it by: its URL, else its directory."""
+        return self.url or str(self.path)
 
     @property
     def is_simulation(self) -> bool:
@@ -145,6 +152,7 @@ def open_trace(path: str | os.PathLike[str], *, expand: bool = False) -> Trace:
     small_frames = {t: _stack([f for f in frames if f.height], t) for t, frames in tables.items()}
     trace = Trace(
         path=root,
+        url=url or "",
         manifest=manifest,
         fragments=tuple(joined),
         events=_lazy(shards, "events"),

@@ -137,7 +137,7 @@ class Case:
     def report(self, section: str) -> str:
         """The command that prints a section of the step."""
         step = "" if self.times.step is None else f" --step {self.times.step}"
-        return f"trnprof report {shlex.quote(str(self.trace.path))} --section {section}{step}"
+        return f"trnprof report {shlex.quote(self.trace.name)} --section {section}{step}"
 
     def at_step(self) -> str:
         """The condition of a query for rows of the step."""

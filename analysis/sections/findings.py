@@ -42,7 +42,7 @@ def build(subject: Subject) -> Section:
         for text in (
             f"{number}: {row['evidence']}",
             f"→ {row['command']}",
-            f"→ trnprof query {shlex.quote(str(subject.trace.path))} {_quoted(row['query'])}",
+            f"→ trnprof query {shlex.quote(subject.trace.name)} {_quoted(row['query'])}",
         )
     ]
     least = format_percent(limit("worthwhile_share"), 0)

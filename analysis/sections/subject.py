@@ -54,7 +54,7 @@ def _check_step(trace: Trace, scope: Scope | None, step: int) -> None:
     steps = trace.steps if scope is None else scope.windows
     known = steps["step"].drop_nulls().unique().sort().to_list()
     if step not in known:
-        raise TrnprofError(f"{trace.path}: no step {step}; {_known('step', known, step)}")
+        raise TrnprofError(f"{trace.name}: no step {step}; {_known('step', known, step)}")
 
 
 def _events_of(trace: Trace, rank: int) -> int:
@@ -63,7 +63,7 @@ def _events_of(trace: Trace, rank: int) -> int:
     own = tracks.filter(pl.col("rank") == rank)
     if not own.height:
         known = tracks["rank"].drop_nulls().unique().sort().to_list()
-        raise TrnprofError(f"{trace.path}: no rank {rank}; {_known('rank', known, rank)}")
+        raise TrnprofError(f"{trace.name}: no rank {rank}; {_known('rank', known, rank)}")
     if own["replica_of"].null_count():
         return rank
     repeated = tracks.filter(pl.col("track_id").is_in(own["replica_of"].implode()))

@@ -40,7 +40,7 @@ def what_if(trace: Trace, wanted: Sequence[Change], step: int | None = None) -> 
     scope = device_scope(trace)
     if scope is None:
         raise TrnprofError(
-            f"{trace.path}: only the host was recorded: no event of a device to time again"
+            f"{trace.name}: only the host was recorded: no event of a device to time again"
         )
     graph = step_or_median_graph(trace, scope, step)
     check_edges(trace, graph)
@@ -72,10 +72,10 @@ def check_edges(trace: Trace, graph: StepGraph) -> None:
         TrnprofError: it has no events, or of its dependencies only those that bound.
     """
     if not len(graph):
-        raise TrnprofError(f"{trace.path}: no event of the device lies in the step")
+        raise TrnprofError(f"{trace.name}: no event of the device lies in the step")
     if not graph.is_inferred and not graph.has_all_edges:
         raise TrnprofError(
-            f"{trace.path}: has not all dependencies, which timing it again needs; emulate with --edges all"
+            f"{trace.name}: has not all dependencies, which timing it again needs; emulate with --edges all"
         )
 
 

@@ -112,7 +112,8 @@ def test_against_plain_loops(lengths: list[list[int]]) -> None:
             assert found[f"{part}_differs_ns"] == pytest.approx(own[found["step"]][part] - usual)
         assert sum(found[f"{p}_differs_ns"] for p in PARTS) == pytest.approx(found["differs_ns"])
         towards = {p: found[f"{p}_differs_ns"] * (1 if found["differs_ns"] > 0 else -1) for p in PARTS}  # fmt: skip
-        assert towards[found["mostly"]] == max(towards.values())
+        if found["differs_ns"]:
+            assert towards[found["mostly"]] == max(towards.values())
 
 
 @settings(max_examples=80, deadline=None)
