@@ -26,15 +26,14 @@ def focus(scope: Scope, step: int | None = None, rank: int | None = None) -> Sco
     Raises:
         TrnprofError: there is no such step, or no such rank.
     """
-    of_step = pl.col("step").is_null() if step is None else pl.col("step") == step
-    windows = scope.windows.filter(of_step)
+    windows = windows_of(scope, step)
     if step is not None and not windows.height:
         known = scope.windows["step"].drop_nulls().unique().sort().to_list()
         raise TrnprofError(f"no step {step}; there are {_range(known)}")
     chosen = replace(
         scope,
         windows=windows,
-        events=scope.events if step is None else _near(scope.events, windows),
+        events=scope.events if step is None else near(scope.events, windows),
         steps=scope.step_windows(),
     )
     return chosen if rank is None else of_rank(chosen, rank)
@@ -48,7 +47,13 @@ def steps_only(scope: Scope, step: int | None = None, rank: int | None = None) -
     return chosen if rank is None else of_rank(chosen, rank)
 
 
-def _near(events: pl.LazyFrame, windows: pl.DataFrame) -> pl.LazyFrame:
+def windows_of(scope: Scope, step: int | None) -> pl.DataFrame:
+    """The windows of a step; None: those that hold all steps (the whole trace, if it has none)."""
+    of_step = pl.col("step").is_null() if step is None else pl.col("step") == step
+    return scope.windows.filter(of_step)
+
+
+def near(events: pl.LazyFrame, windows: pl.DataFrame) -> pl.LazyFrame:
     """Events that meet the span of some windows: what lies elsewhere need not be read."""
     first, last = windows["window_start_ns"].min(), windows["window_end_ns"].max()
     return events.filter((pl.col("end_ns") >= first) & (pl.col("start_ns") <= last))

@@ -14,7 +14,15 @@ import polars as pl
 
 from trnprof.analysis.intervals import covered_ns, union
 from trnprof.analysis.metrics import with_adjusted_flops
-from trnprof.analysis.operators import classify, over_units, path_pattern, placed_ops, worker
+from trnprof.analysis.operators import (
+    classify,
+    event_sums,
+    executions,
+    over_units,
+    path_pattern,
+    placed_ops,
+    worker,
+)
 from trnprof.analysis.scope import Scope
 from trnprof.tracer.reader import Trace
 
@@ -64,15 +72,7 @@ def module_times(scope: Scope, trace: Trace) -> ModuleTimes:
         pl.col("place").cast(pl.Int64), where=where
     )
     placed_own = own.join(places.lazy(), on=[*_WHERE, "worker"])
-    in_steps = pl.struct("op_id", "step").filter(pl.col("step").is_not_null()).n_unique()
-    sums = own.group_by(*_WHERE, "module").agg(
-        pl.max_horizontal(pl.col("op_id").n_unique(), in_steps).alias("count"),
-        pl.col("starts_inside").sum().alias("event_count"),
-        (pl.col("is_dma") & pl.col("starts_inside")).sum().alias("dma_count"),
-        pl.col("adjusted_flops").sum(),
-        (pl.col("hbm_read") + pl.col("hbm_write")).sum().alias("hbm_bytes"),
-        pl.col("dma_bytes").sum(),
-    )
+    sums = own.group_by(*_WHERE, "module").agg(executions().alias("count"), *event_sums())
     wanted = (
         union(placed_own, ["place", "module"]),
         sums,

@@ -25,6 +25,7 @@ from typing import Final
 
 import polars as pl
 
+from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.intervals import covered_ns
 from trnprof.analysis.metrics import memory_roofline_s, ratio, unit_peaks, with_adjusted_flops
 from trnprof.analysis.scope import Scope
@@ -34,7 +35,7 @@ BUSY_SHARE: Final = 0.5
 """Ours: what is idle more than half of the time cannot be what bounds."""
 DISPATCH_SHARE: Final = 0.5
 """Ours: under half of the bandwidth, more of each transfer's time goes to its fixed cost than to its bytes."""
-SMALL_DMA_BYTES: Final = 32_768
+SMALL_DMA_BYTES: Final = int(limit("small_dma_bytes"))
 """Neuron Explorer's documented target for the average DMA size."""
 TOP: Final = 20
 
@@ -73,16 +74,13 @@ def top_operators(
     inside = with_operator(scope, trace, numbers)
     resources = _active_by_resource(inside)
     is_event = pl.col("op_id").is_null().all()
-    in_steps = pl.struct("op_id", "step").filter(pl.col("step").is_not_null()).n_unique()
-    executions = pl.max_horizontal(pl.col("op_id").n_unique(), in_steps)
     sums = inside.group_by(_KEYS).agg(
         pl.col("name").first().cast(pl.String).alias("event_name"),
-        pl.when(is_event).then(pl.col("starts_inside").sum()).otherwise(executions).alias("count"),
-        pl.col("starts_inside").sum().alias("event_count"),
-        pl.col("adjusted_flops").sum(),
-        (pl.col("hbm_read") + pl.col("hbm_write")).sum().alias("hbm_bytes"),
-        pl.col("dma_bytes").sum(),
-        (pl.col("is_dma") & pl.col("starts_inside")).sum().alias("dma_count"),
+        pl.when(is_event)
+        .then(pl.col("starts_inside").sum())
+        .otherwise(executions())
+        .alias("count"),
+        *event_sums(),
     )
     wanted = (
         sums,
@@ -93,6 +91,23 @@ def top_operators(
     sums_, times, active, busy = (frame.collect() for frame in wanted)  # at once takes more memory
     rows = sums_.join(times, on=_KEYS, how="left").with_columns(pl.col("time_ns").fill_null(0))
     return ranked(rows, busy, active, labels, scope, trace, top)
+
+
+def executions() -> pl.Expr:
+    """Aggregate of events in a window: how often their operations ran."""
+    in_steps = pl.struct("op_id", "step").filter(pl.col("step").is_not_null()).n_unique()
+    return pl.max_horizontal(pl.col("op_id").n_unique(), in_steps)
+
+
+def event_sums() -> list[pl.Expr]:
+    """Aggregates of events of ``with_adjusted_flops``, as ``over_units`` takes them: event_count, adjusted_flops, hbm_bytes, dma_bytes, dma_count."""
+    return [
+        pl.col("starts_inside").sum().alias("event_count"),
+        pl.col("adjusted_flops").sum(),
+        (pl.col("hbm_read") + pl.col("hbm_write")).sum().alias("hbm_bytes"),
+        pl.col("dma_bytes").sum(),
+        (pl.col("is_dma") & pl.col("starts_inside")).sum().alias("dma_count"),
+    ]
 
 
 def ranked(

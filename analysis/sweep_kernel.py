@@ -7,10 +7,12 @@ beyond the latest end so far.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from trnprof.tracer.compiled import compiled
+from trnprof.tracer.compiled import compiled, inlined
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -24,6 +26,16 @@ COUNTERS = 11
 OPERATOR_SUMS = 7
 """Columns of its sums of an operator: events that start, adjusted FLOPs, HBM bytes, DMA bytes, DMAs that start, covered ns, summed ns."""
 NO_STEP = -(2**31)
+
+
+@inlined
+def _beyond(reach: I64, at: int, start: int, end: int) -> int:
+    """What an interval adds to a union whose latest end so far is ``reach[at]``, which it moves on."""
+    if end <= reach[at]:
+        return 0
+    added: int = end - max(start, reach[at])
+    reach[at] = end
+    return added
 
 
 @compiled
@@ -77,12 +89,9 @@ def level_sums(
                 if starts[event] >= begin:
                     begun[cell, level] += 1
                 for number in range(level, count):
-                    if end > reach[number]:
-                        covered[cell, number] += end - max(start, reach[number])
-                        reach[number] = end
-                if level == 1 and end > reach[count]:
-                    covered[cell, count] += end - max(start, reach[count])
-                    reach[count] = end
+                    covered[cell, number] += _beyond(reach, number, start, end)
+                if level == 1:
+                    covered[cell, count] += _beyond(reach, count, start, end)
     return covered, begun
 
 
@@ -210,32 +219,21 @@ def unit_sums(
                 resource = kind_resources[kind]
                 by_resource[cell, resource, 0] += begins
                 by_resource[cell, resource, 1] += length
-                if end > resource_reach[resource]:
-                    by_resource[cell, resource, 2] += end - max(start, resource_reach[resource])
-                    resource_reach[resource] = end
+                by_resource[cell, resource, 2] += _beyond(resource_reach, resource, start, end)
                 for number in range(level, LEVELS):
-                    if end > reach[number]:
-                        covered[cell, number] += end - max(start, reach[number])
-                        reach[number] = end
-                if is_dma and end > reach[LEVELS]:
-                    covered[cell, LEVELS] += end - max(start, reach[LEVELS])
-                    reach[LEVELS] = end
-                if kind_collective[kind] and end > reach[LEVELS + 1]:
-                    covered[cell, LEVELS + 1] += end - max(start, reach[LEVELS + 1])
-                    reach[LEVELS + 1] = end
+                    covered[cell, number] += _beyond(reach, number, start, end)
+                if is_dma:
+                    covered[cell, LEVELS] += _beyond(reach, LEVELS, start, end)
+                if kind_collective[kind]:
+                    covered[cell, LEVELS + 1] += _beyond(reach, LEVELS + 1, start, end)
                 first_phase = LEVELS + 2 + phase + (0 if level == 0 else PHASE_LEVELS // 2)
                 for number in range(first_phase, unions):
-                    if end > reach[number]:
-                        covered[cell, number] += end - max(start, reach[number])
-                        reach[number] = end
+                    covered[cell, number] += _beyond(reach, number, start, end)
                 row = row_of[operator]
                 if row < 0 or keys[row, 0] != cell:
                     if rows == room:
-                        keys, sums = _grown(keys), _grown_floats(sums)
+                        keys, sums, row_reach = _grown(keys), _grown(sums), _grown(row_reach)
                         busy, worker_reach = _grown(busy), _grown(worker_reach)
-                        longer = np.empty(2 * room, np.int64)
-                        longer[:room] = row_reach
-                        row_reach = longer
                         room *= 2
                     row = rows
                     rows += 1
@@ -252,13 +250,9 @@ def unit_sums(
                 sums[row, 6] += length
                 if is_dma:
                     sums[row, 4] += begins
-                if end > row_reach[row]:
-                    sums[row, 5] += end - max(start, row_reach[row])
-                    row_reach[row] = end
+                sums[row, 5] += _beyond(row_reach, row, start, end)
                 worker = kind_workers[kind]
-                if end > worker_reach[row, worker]:
-                    busy[row, worker] += end - max(start, worker_reach[row, worker])
-                    worker_reach[row, worker] = end
+                busy[row, worker] += _beyond(worker_reach[row], worker, start, end)
                 if op >= 0 and (op_cell[op] != cell or op_step[op] != steps[event]):
                     op_cell[op], op_step[op] = cell, steps[event]
                     if run_count == len(runs):
@@ -269,17 +263,9 @@ def unit_sums(
 
 
 @compiled
-def _grown(rows: I64) -> I64:
-    longer = np.empty((2 * len(rows), rows.shape[1]), np.int64)
-    longer[: len(rows)] = rows
-    return longer
-
-
-@compiled
-def _grown_floats(rows: F64) -> F64:
-    longer = np.empty((2 * len(rows), rows.shape[1]), np.float64)
-    longer[: len(rows)] = rows
-    return longer
+def _grown(rows: Any) -> Any:
+    """The same rows with room for as many more."""
+    return np.concatenate((rows, np.empty_like(rows)))
 
 
 @compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,7 +102,7 @@ def _text(trace: Trace, asked: Asked, names: list[str], mapper: Mapper, tell: Te
     from trnprof.analysis.report import build_report
 
     document = build_report(trace, asked.step, subject.rank, mapper)
-    sections = list(sections_of(subject))
+    sections = list(sections_of(replace(subject, report=document)))
     if asked.format is ReportFormat.JSON:
         import json
 

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from trnprof.analysis.findings.case import Case
+from trnprof.analysis.findings.case import Case, quoted
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
-from trnprof.analysis.findings.work import by_operator, is_pipeline, slowness
+from trnprof.analysis.findings.work import by_operator
 from trnprof.analysis.operators import operator_labels
 from trnprof.analysis.step_graph import StepGraph
 from trnprof.analysis.whatif.retime import Changes, retime, unchanged
@@ -37,10 +37,7 @@ def _imbalance(case: Case) -> list[Finding]:
         return []
     rank, over_ns = excess.row(0)
     worst = uneven.filter(pl.col("rank") == rank).sort("excess_ns", "operator", descending=[True, False]).row(0, named=True)  # fmt: skip
-    gain, changes, bound = float(over_ns), None, True
-    if case.graph is not None:
-        changes, bound = _evened(case, case.graph, uneven), False
-        gain = case.saved_ns(changes)
+    gain = case.gain(float(over_ns), lambda graph: _evened(case, graph, uneven))
     name = " ".join(p for p in (worst["module"], worst["name"]) if p)
     touched = uneven.filter(pl.col("rank") == rank)["work_ns"].sum()
     return [
@@ -49,24 +46,20 @@ def _imbalance(case: Case) -> list[Finding]:
             title=f"rank {rank} has {worst['work_ns'] / worst['mean_ns']:.2f}x the mean work in {name}",
             evidence=f"{format_ns(worst['work_ns'], 3)} a step, the mean rank {format_ns(worst['mean_ns'], 3)}, the least {format_ns(worst['least_ns'], 3)}; equal shares of it (experts, samples, tokens) on all ranks",
             where=f"rank {rank}",
-            query=f"SELECT rank, operator, module, count(*) AS events, sum(duration_ns) AS busy_ns FROM named_events WHERE category = 'compute' AND operator = '{_quoted(worst['name'])}' AND {case.at_step()} GROUP BY rank, operator, module ORDER BY busy_ns DESC",
+            query=f"SELECT rank, operator, module, count(*) AS events, sum(duration_ns) AS busy_ns FROM named_events WHERE category = 'compute' AND operator = '{quoted(worst['name'])}' AND {case.at_step()} GROUP BY rank, operator, module ORDER BY busy_ns DESC",
             command=case.report("utilization"),
             touched_ns=float(touched),
-            gain_ns=gain,
+            gain_ns=gain.ns,
             step_ns=case.step_ns,
-            is_upper_bound=bound,
-            changes=changes,
+            is_upper_bound=gain.is_upper_bound,
+            changes=gain.changes,
         )
     ]
 
 
-def _quoted(text: str) -> str:
-    return text.replace("'", "''")
-
-
 def _shares(case: Case) -> pl.DataFrame:
     """``by_operator`` of those that all ranks have, with mean_ns, least_ns, excess_ns (over the mean) and ratio (the most over the mean)."""
-    speeds = slowness(case.times).group_by("rank").agg(pl.col("slowness").max())
+    speeds = case.times.slowness.group_by("rank").agg(pl.col("slowness").max())
     work, weight = pl.col("work_ns"), pl.col("weight")
     rows = (
         by_operator(case.times)
@@ -104,7 +97,7 @@ def _evened(case: Case, graph: StepGraph, uneven: pl.DataFrame) -> Changes:
 def _bubble(case: Case) -> list[Finding]:
     """Half of what stages would save if none waited for another: that is what twice as many microbatches give."""
     idle_ns = case.parts["idle_ns"] / case.steps
-    if idle_ns < limit("bubble_share") * case.step_ns or not is_pipeline(case.times):
+    if idle_ns < limit("bubble_share") * case.step_ns or not case.times.is_pipeline:
         return []
     whole, bound = idle_ns, True
     if case.graph is not None:

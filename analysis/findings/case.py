@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
+from trnprof.analysis.findings import work
 from trnprof.analysis.findings.thresholds import limit
+from trnprof.analysis.focus import near, windows_of
 from trnprof.analysis.scope import Scope
 from trnprof.analysis.step_graph import StepGraph, step_graph
 from trnprof.analysis.whatif.changes import combined
@@ -50,7 +52,7 @@ class StepTimes:
     def own(self) -> Scope:
         """The scope of this step alone, with its events in memory."""
         events = self._events().collect(engine="streaming").lazy()
-        return replace(self.scope, windows=self._windows(), events=events)
+        return replace(self.scope, windows=windows_of(self.scope, self.step), events=events)
 
     @property
     def inside(self) -> pl.LazyFrame:
@@ -58,15 +60,27 @@ class StepTimes:
         units = self.scope.units.lazy().select("unit_id", "rank", "chip", "replica_count")
         return self.own.inside().join(units, on="unit_id")
 
-    def _windows(self) -> pl.DataFrame:
-        at = pl.col("step").is_null() if self.step is None else pl.col("step") == self.step
-        return self.scope.windows.filter(at)
+    @cached_property
+    def slowness(self) -> pl.DataFrame:
+        """``work.slowness`` of the step."""
+        return work.slowness(self)
+
+    @cached_property
+    def is_pipeline(self) -> bool:
+        """``work.is_pipeline`` of the step."""
+        return work.is_pipeline(self)
 
     def _events(self) -> pl.LazyFrame:
         """All that may meet the step's windows."""
-        windows = self._windows()
-        first, last = windows["window_start_ns"].min(), windows["window_end_ns"].max()
-        return self.scope.events.filter((pl.col("end_ns") >= first) & (pl.col("start_ns") <= last))
+        return near(self.scope.events, windows_of(self.scope, self.step))
+
+
+class Gain(NamedTuple):
+    """What undoing something saves: ns, whether that is only an upper bound, and the changes that undo it (None: not timed again)."""
+
+    ns: float
+    is_upper_bound: bool
+    changes: Changes | None
 
 
 @dataclass(frozen=True)
@@ -134,6 +148,13 @@ class Case:
         timed = retime(self.trace, self.graph, whole).step_ns
         return max(0.0, self.base_ns - max(timed, floor_ns))
 
+    def gain(self, upper_ns: float, undone: Callable[[StepGraph], Changes]) -> Gain:
+        """What undoing something saves: the step timed again with it undone, else at most ``upper_ns``."""
+        if self.graph is None:
+            return Gain(upper_ns, True, None)
+        changes = undone(self.graph)
+        return Gain(self.saved_ns(changes), False, changes)
+
     def report(self, section: str) -> str:
         """The command that prints a section of the step."""
         step = "" if self.times.step is None else f" --step {self.times.step}"
@@ -142,3 +163,8 @@ class Case:
     def at_step(self) -> str:
         """The condition of a query for rows of the step."""
         return "step IS NULL" if self.times.step is None else f"step = {self.times.step}"
+
+
+def quoted(text: object) -> str:
+    """A text as SQL has it within single quotes."""
+    return str(text).replace("'", "''")

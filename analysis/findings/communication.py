@@ -10,7 +10,7 @@ import polars as pl
 from trnprof.analysis.attribution import with_attribution
 from trnprof.analysis.collective_names import with_collective
 from trnprof.analysis.exposed import exposed_collectives
-from trnprof.analysis.findings.case import Case
+from trnprof.analysis.findings.case import Case, quoted
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.step_graph import StepGraph
@@ -60,8 +60,8 @@ def _finding(case: Case, row: dict[str, Any]) -> Finding:
         first = _where(case, case.graph, is_meant)
     share = format_percent(exposed / row["running_ns"], 0) if row["running_ns"] else "all"
     ranks = f" of {row['ranks']} ranks" if row["ranks"] else ""
-    at = "" if group is None else f" AND \"group\" = '{str(group).replace(chr(39), chr(39) * 2)}'"
-    text = name.replace("'", "''").replace("_", "%")
+    at = "" if group is None else f" AND \"group\" = '{quoted(group)}'"
+    text = quoted(name).replace("_", "%")
     return Finding(
         key=KEY,
         title=f"{name}{over} is exposed: {format_ns(exposed, 3)} of a step",

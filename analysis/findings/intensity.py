@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from trnprof.analysis.attribution import with_attribution
-from trnprof.analysis.findings.case import Case
+from trnprof.analysis.findings.case import Case, quoted
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.findings.work import union_ns
@@ -80,7 +80,7 @@ def _fusable(case: Case, graph: StepGraph, placed: pl.DataFrame) -> list[Finding
                 title=f"{name} is bound by memory: {first['operations'].sum()} operators pass {format_bytes(moved, 3)} through HBM",
                 evidence=f"they take {format_ns(touched, 3)} of a step without a matrix product; fused into one kernel they would move {format_bytes(least, 3)} ({format_percent(least / moved, 0)})",
                 where=name,
-                query=f"SELECT operator, count(*) AS events, sum(bytes) AS bytes, sum(duration_ns) AS time_ns FROM named_events WHERE module = '{str(rows['module_path'][0]).replace(chr(39), chr(39) * 2)}' AND category = 'dma' AND {case.at_step()} GROUP BY operator ORDER BY bytes DESC",
+                query=f"SELECT operator, count(*) AS events, sum(bytes) AS bytes, sum(duration_ns) AS time_ns FROM named_events WHERE module = '{quoted(rows['module_path'][0])}' AND category = 'dma' AND {case.at_step()} GROUP BY operator ORDER BY bytes DESC",
                 command=case.report("critical-path"),
                 touched_ns=touched,
                 gain_ns=gain,

@@ -11,7 +11,7 @@ from trnprof.analysis.collective_calls import collective_parts
 from trnprof.analysis.findings.case import Case
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
-from trnprof.analysis.findings.work import begins, slowness
+from trnprof.analysis.findings.work import begins
 from trnprof.analysis.step_graph import StepGraph
 from trnprof.analysis.stragglers import stragglers
 from trnprof.analysis.whatif.changes import added_by_links, combined
@@ -26,8 +26,7 @@ LATE_MOST: Final = 4
 
 def find(case: Case) -> list[Finding]:
     """Slow chips (with their links), other slow links, late ranks."""
-    ranks = slowness(case.times)
-    slow = ranks.filter(pl.col("slowness") >= limit("slow_ratio"))
+    slow = case.times.slowness.filter(pl.col("slowness") >= limit("slow_ratio"))
     links = _link_rates(case)
     lame = links.filter(pl.col("rate_ratio") <= limit("link_rate_ratio"))
     found, done = [], set()
@@ -79,13 +78,16 @@ def _slow(
     beside = f"; {own.height} of its links too" if own.height else ""
     ranks = ", ".join(map(str, members["rank"].to_list()[:4])) + (", …" if members.height > 4 else "")  # fmt: skip
     others = ", and the others wait for it" if case.scope_units > 1 else ""
-    changes, bound = None, True
-    gain = busy_ns * (1 - 1 / ratio)
-    if case.graph is not None:
-        changes, bound = _at_speed(case, case.graph, members), False
-        if own.height:
-            changes = combined(case.graph, [changes, _links_at(case, case.graph, own, links)])
-        gain = case.saved_ns(changes)
+
+    def at_speed(graph: StepGraph) -> Changes:
+        changes = _at_speed(graph, members)
+        return (
+            combined(graph, [changes, _links_at(case, graph, own, links)])
+            if own.height
+            else changes
+        )
+
+    gain = case.gain(busy_ns * (1 - 1 / ratio), at_speed)
     columns = "rank, name, count(*) AS events, avg(duration_ns) AS mean_ns"
     return Finding(
         key=SLOW,
@@ -95,14 +97,14 @@ def _slow(
         query=f"SELECT {columns} FROM named_events WHERE category = 'compute' AND {case.at_step()} GROUP BY rank, name ORDER BY name, mean_ns DESC",
         command=case.report("utilization"),
         touched_ns=busy_ns,
-        gain_ns=gain,
+        gain_ns=gain.ns,
         step_ns=case.step_ns,
-        is_upper_bound=bound,
-        changes=changes,
+        is_upper_bound=gain.is_upper_bound,
+        changes=gain.changes,
     )
 
 
-def _at_speed(case: Case, graph: StepGraph, members: pl.DataFrame) -> Changes:
+def _at_speed(graph: StepGraph, members: pl.DataFrame) -> Changes:
     """Everything but collectives of some ranks at the speed of their peers."""
     speeds = graph.events.select("rank", "category").join(
         members.select("rank", "slowness"), on="rank", how="left", maintain_order="left"
@@ -143,10 +145,9 @@ def _links_at(case: Case, graph: StepGraph, lame: pl.DataFrame, links: pl.DataFr
 def _link(case: Case, pair: str, tier: str, rows: pl.DataFrame, links: pl.DataFrame) -> Finding:
     rate, median = rows["rate"][0], rows["median"][0]
     busy_ns = float(rows["busy_ns"].max() or 0.0)  # type: ignore[arg-type]
-    gain, changes, bound = busy_ns * (1 - rate / median), None, True
-    if case.graph is not None:
-        changes, bound = _links_at(case, case.graph, rows, links), False
-        gain = case.saved_ns(changes)
+    gain = case.gain(
+        busy_ns * (1 - rate / median), lambda graph: _links_at(case, graph, rows, links)
+    )
     ids = ", ".join(f"'{name}'" for name in rows["name"].to_list())
     columns = "t.name AS link, count(*) AS events, sum(e.bytes) AS bytes, sum(e.duration_ns) AS busy_ns"  # fmt: skip
     return Finding(
@@ -157,10 +158,10 @@ def _link(case: Case, pair: str, tier: str, rows: pl.DataFrame, links: pl.DataFr
         query=f"SELECT {columns} FROM events e JOIN tracks t ON e.track_id = t.track_id WHERE t.kind = 'link' AND e.bytes > 0 AND (t.name IN ({ids}) OR {case.at_step()}) GROUP BY t.name ORDER BY busy_ns DESC",
         command=case.report("collectives"),
         touched_ns=busy_ns,
-        gain_ns=gain,
+        gain_ns=gain.ns,
         step_ns=case.step_ns,
-        is_upper_bound=bound,
-        changes=changes,
+        is_upper_bound=gain.is_upper_bound,
+        changes=gain.changes,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from trnprof.analysis.attribution import with_attribution
-from trnprof.analysis.findings.case import Case
+from trnprof.analysis.findings.case import Case, quoted
 from trnprof.analysis.findings.finding import Finding
 from trnprof.analysis.findings.thresholds import limit
 from trnprof.analysis.operators import BANDWIDTH, ISSUE
@@ -61,7 +61,7 @@ def _at_roofline(
         title=f"{name} reaches {format_percent(share)} of its roofline, bound by {bound}",
         evidence=f"{format_ns(row['time_ns'] / case.steps, 3)} of a step in {row['count'] / case.steps:,.0f} calls, {format_ns(row['roofline_ns'] / case.steps, 3)} at the roofline of its FLOPs and HBM bytes",
         where=name,
-        query=f"SELECT name, module, phase, time_ns, roofline_ns, roofline_share, bound_by, bound_share FROM operators WHERE name = '{str(row['name']).replace(chr(39), chr(39) * 2)}' AND {case.at_step()} ORDER BY time_ns DESC",
+        query=f"SELECT name, module, phase, time_ns, roofline_ns, roofline_share, bound_by, bound_share FROM operators WHERE name = '{quoted(row['name'])}' AND {case.at_step()} ORDER BY time_ns DESC",
         command=case.report("critical-path"),
         touched_ns=row["time_ns"] / case.steps,
         gain_ns=case.saved_ns(changes),

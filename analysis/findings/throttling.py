@@ -6,7 +6,7 @@ from typing import Final
 
 import polars as pl
 
-from trnprof.analysis.findings.case import Case
+from trnprof.analysis.findings.case import Case, quoted
 from trnprof.analysis.findings.finding import Finding
 from trnprof.tracer.units import format_ns, format_percent
 
@@ -43,7 +43,7 @@ def find(case: Case) -> list[Finding]:
     if not rows.height:
         return []
     row = rows.row(0, named=True)
-    name = str(row["name"]).replace("'", "''")
+    name = quoted(row["name"])
     return [
         Finding(
             key=KEY,

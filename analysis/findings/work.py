@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from trnprof.analysis.collective_calls import POINT_TO_POINT
 from trnprof.analysis.collective_names import with_collective
-from trnprof.analysis.findings.case import StepTimes
 from trnprof.analysis.intervals import covered_ns
 from trnprof.analysis.metrics import IS_COLLECTIVE, IS_DMA
 from trnprof.analysis.operators import operator_labels
+
+if TYPE_CHECKING:
+    from trnprof.analysis.findings.case import StepTimes
 
 _IS_COMPUTE = ~IS_COLLECTIVE & ~IS_DMA & (pl.col("category").cast(pl.String) != "sync")
 
@@ -100,7 +104,7 @@ def begins(times: StepTimes) -> pl.DataFrame:
         .agg(first_ns=pl.col("start_ns").min(), weight=pl.col("replica_count").max())
         .collect(engine="streaming")
     )
-    if first.height < 2 or is_pipeline(times):
+    if first.height < 2 or times.is_pipeline:
         return pl.DataFrame(schema={"rank": pl.Int32, "late_ns": pl.Int64})
     middle = first.select(weighted_median(pl.col("first_ns"), pl.col("weight"))).item()
     return first.select("rank", late_ns=pl.col("first_ns") - middle).sort("rank")

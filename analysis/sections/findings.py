@@ -28,7 +28,7 @@ def build(subject: Subject) -> Section:
     """All findings of the step asked for, or of the median one."""
     if subject.scope is None:
         return silent(KEY, TITLE, "because the trace has no device tracks")
-    report = build_report(subject.trace, subject.step, subject.rank)
+    report = subject.report or build_report(subject.trace, subject.step, subject.rank)
     window, rows = focused_window(report), report["findings"]
     if "nothing_to_say" in window["verdict"]:
         return silent(KEY, TITLE, window["verdict"]["nothing_to_say"])

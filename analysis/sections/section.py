@@ -28,12 +28,14 @@ class Subject:
         scope: of its device tracks, all windows; None if only the host was recorded.
         step: the step to look at; None for all of them together.
         rank: the rank to look at; None for all.
+        report: of these (``report.build_report``), where somebody has made it already.
     """
 
     trace: Trace
     scope: Scope | None
     step: int | None = None
     rank: int | None = None
+    report: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
